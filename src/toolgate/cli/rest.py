@@ -177,7 +177,7 @@ def parse_error(error: Mapping[str, Any]) -> CommandError:
     """The error in a response, with its hint."""
     code, hint = str(error["code"]), str(error.get("hint", ""))
     if code == "unauthenticated":
-        hint = "set TOOLGATE_KEY or give --key-file; `toolgate keys create` creates a key"
+        hint = "log in with `toolgate login`, or give a key in TOOLGATE_KEY or with --key-file"
     return CommandError(
         str(error["message"]),
         hint=hint,
