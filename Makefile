@@ -9,7 +9,7 @@ LIVEMCPBENCH ?= ../shared/data/livemcpbench
 GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/examples/*.c))
 CONSOLE := build/console/index.html
 READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(DOCS)/.ready $(NODE)/node_modules/.ready \
-  $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser
+  $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser proxy
 # One worker more than the smallest machine has processors: many tests mostly wait.
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 # uv installs in seconds what takes pip minutes; pip installs uv, from a hashed lock. Compiled at once: tests start
@@ -21,7 +21,7 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --require-hashes
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs readme demo guests console console-types browser screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
+.PHONY: help setup docs readme demo guests console console-types browser proxy screenshots test check bench bench-chat bench-wasm bench-console eval-search soak lock clean
 
 help: ## Show this.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -109,6 +109,13 @@ browser:
 	@command -v chromium >/dev/null || if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 	  then apt-get update -qq && apt-get install -qq -y chromium; \
 	  else echo "the tests need a browser: install the package \`chromium\`" >&2; exit 1; fi
+
+# The test of the production guide drives Debian's nginx and HAProxy, which are not on the PATH of everyone.
+proxy:
+	@export PATH="$$PATH:/usr/sbin"; command -v nginx >/dev/null && command -v haproxy >/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+	  then apt-get update -qq && apt-get install -qq -y nginx-light haproxy; \
+	  else echo "the tests need proxies: install the packages \`nginx-light\` and \`haproxy\`" >&2; exit 1; fi
 
 screenshots: $(VENV)/.test $(NODE)/node_modules/.ready $(CONSOLE) build/guests/mcp_direct.wasm browser ## Take the pictures of the console again, into docs/screenshots.
 	@$(BIN)/python -m docs.screenshots

