@@ -69,9 +69,10 @@ def _list_blocks(root: Any, names: Iterable[str]) -> Iterator[str]:
 
 
 def _section(name: str, command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    shown = [one for one in command.params if not one.hidden]
+    arguments = [one for one in shown if one.param_type_name == "argument"]
     title = " ".join([name, *map(describe_value, arguments)])
-    own = [one for one in command.params if one.rich_help_panel is None and "--json" not in one.opts]
+    own = [one for one in shown if one.rich_help_panel is None and "--json" not in one.opts]
     panels = [panel.lower() for panel in _SHARED if _in_panel(command, panel)]
     blocks = [f"### {code(title)}"]
     blocks += (

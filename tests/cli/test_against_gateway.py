@@ -71,7 +71,7 @@ def test_a_record_goes_back_to_what_it_was(at_gateway: Run, records: Path) -> No
 
     assert "display_name" in {one["field"] for one in changed["fields"]}
     assert {one["field"] for one in differences} == {one["field"] for one in changed["fields"]}
-    assert back.lines[0].startswith(f"✓ task write is as it was at {then}")
+    assert back.lines[0].startswith(f"✓ task write restored as of revision {then}")
     after = at_gateway("tasks", "get", "write", "--json").json
     assert {**after, "revision": 0} == {**before, "revision": 0}
 
@@ -199,10 +199,10 @@ def test_a_chat_upstream_is_written_tried_and_removed(at_gateway: Run, tmp_path:
 
     assert (unsaved["admitted"], unsaved["others"]) == (["llama3.2"], ["whisper"])
     assert written.lines[0].startswith("✓ chat upstream local (revision ")
-    assert tried.lines[2:4] == ["callers get:", "  llama3.2"]
+    assert tried.lines[2:4] == ["offered models:", "  llama3.2"]
     assert shown["models"] == ["llama*"]
     assert (dead.code, dead.lines[0][:40]) == (1, "✗ local: chat upstream `local` cannot be")
-    assert removed.lines == ["✓ chat upstream local is gone"]
+    assert removed.lines == ["✓ chat upstream local deleted"]
 
 
 def test_a_key_for_a_task_that_does_not_exist_is_made_with_a_warning(at_gateway: Run) -> None:

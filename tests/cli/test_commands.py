@@ -128,14 +128,14 @@ def test_a_missing_file_is_a_usage_error(gateway: FakeGateway, run: Run, tmp_pat
 def test_delete_names_what_is_gone(gateway: FakeGateway, run: Run, words: tuple[str, ...], path: str) -> None:
     gateway.respond(f"DELETE {path}", {"revision": 5, "warnings": []})
 
-    assert run(*words).lines == [f"✓ {words[0].removesuffix('s')} {words[2]} is gone"]
+    assert run(*words).lines == [f"✓ {words[0].removesuffix('s')} {words[2]} deleted"]
     assert run(*words, "--json").json == {"deleted": words[2], "revision": 5, "warnings": []}
 
 
 def test_delete_says_what_still_names_it(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("DELETE /admin/api/tasks/t", {"revision": 5, "warnings": ["key `ada` names task `t`"]})
 
-    assert run("tasks", "delete", "t").lines == ["✓ task t is gone", "warning: key `ada` names task `t`"]
+    assert run("tasks", "delete", "t").lines == ["✓ task t deleted", "warning: key `ada` names task `t`"]
 
 
 def test_servers_test_ends_with_1_when_the_server_fails(gateway: FakeGateway, run: Run) -> None:

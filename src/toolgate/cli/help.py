@@ -81,7 +81,7 @@ def summarize(command: Any) -> str:
 
 def render_help(command: Any, context: Any, width: int) -> Text:
     """All that `--help` prints."""
-    blocks = [Text.assemble(("Usage: ", "bold"), " ".join(_list_usage(command, context)))]
+    blocks = [_render_usage(" ".join(_list_usage(command, context)), width)]
     for text, is_example in split_help(command):
         blocks.append(Text(textwrap.indent(text, "  ") if is_example else _fill(text, width)))
     if command.epilog:
@@ -93,7 +93,7 @@ def render_help(command: Any, context: Any, width: int) -> Text:
 def render_overview(summary: str, sections: Mapping[str, Mapping[str, str]], width: int) -> Text:
     """What `toolgate --help` prints: all commands on one screen, a line each, by section."""
     head = [
-        Text.assemble(("Usage: ", "bold"), "toolgate [--version] COMMAND [OPTIONS]"),
+        _render_usage("toolgate [--version] COMMAND [OPTIONS]", width),
         Text(_fill(summary, width)),
     ]
     tail = _fill("`toolgate COMMAND --help` explains a command and its options.", width)
@@ -111,12 +111,17 @@ def render_overview(summary: str, sections: Mapping[str, Mapping[str, str]], wid
     return Text("\n\n").join([*head, Text("\n").join(lines), Text(tail)])
 
 
+def _render_usage(usage: str, width: int) -> Text:
+    return Text.assemble(("Usage:", "bold"), _fill(f"Usage: {usage}", width).removeprefix("Usage:"))
+
+
 def _list_usage(command: Any, context: Any) -> Iterator[str]:
     yield context.command_path
     is_group = isinstance(command, TyperGroup)
     if not is_group or command.invoke_without_command:
         yield "[OPTIONS]"
-    for argument in (one for one in command.params if one.param_type_name == "argument"):
+    arguments = (one for one in command.params if one.param_type_name == "argument")
+    for argument in (one for one in arguments if not one.hidden):
         name = describe_value(argument) + ("" if argument.nargs == 1 else "...")
         yield name if argument.required else f"[{name}]"
     if is_group:

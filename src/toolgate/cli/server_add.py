@@ -128,8 +128,8 @@ def add_server(
     variable from the gateway's environment, and `${ENV:NAME}` in a value refers to it.
 
     \b
-    toolgate servers add git --allow '@read_only' -- uvx mcp-server-git --repository .
-    toolgate servers add docs --url https://docs.example/mcp --header 'Authorization=Bearer ${ENV:TOKEN}'
+    toolgate servers add git --allow '@read_only' -- uvx mcp-server-git -r .
+    toolgate servers add docs --url https://docs.example --header 'Key=${ENV:KEY}'
     """
     body = {"server_id": name, **launch.build_body(words or ())}
     if registration.tags:

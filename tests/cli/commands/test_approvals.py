@@ -46,7 +46,7 @@ def test_those_that_wait_are_listed_unless_asked_otherwise(gateway: FakeGateway,
     assert run("approvals", "list", "--state", "all", "--limit", "7").code == 0
     assert gateway.last.query == {"limit": "7"}
     gateway.respond(f"GET {ALL}", {"approvals": [approval()], "next_cursor": "Mg"})
-    assert run("approvals", "list").lines[-1] == "the newest 1 of more: see --limit"
+    assert run("approvals", "list").lines[-1] == "the newest 1; for older ones raise --limit"
     assert run("approvals", "list", "--state", "waiting").code == ExitCode.USAGE
 
 
@@ -129,5 +129,5 @@ def test_an_explanation_lists_tools_that_wait_for_approval() -> None:
     response = {"tools": [decision], "servers": [], "refusal": None, "warnings": [], "pending": []}
     lines = shown(render_explanation(response))
 
-    assert "each call of 1 tool waits for a person" in lines
+    assert "each call of 1 tool waits for approval" in lines
     assert lines[-1].split() == ["files", "delete", "approval_policy", "default:", "always"]

@@ -149,7 +149,7 @@ def test_an_empty_list_is_a_sentence(gateway: FakeGateway, run: Run) -> None:
 def test_a_list_that_is_not_all_says_so(gateway: FakeGateway, run: Run) -> None:
     gateway.respond(AUDIT, {"events": [ADMIN], "next_cursor": "MS4x"})
 
-    assert run("audit", "--limit", "1").lines[2:] == ["", "the newest 1 of more: see --limit"]
+    assert run("audit", "--limit", "1").lines[2:] == ["", "the newest 1; for older ones raise --limit"]
     assert [json.loads(line) for line in run("audit", "--json").lines] == [ADMIN]
 
 

@@ -313,13 +313,13 @@ def test_plan_shows_records_and_tasks_and_how_to_make_exactly_that_change(
         "  refused: too many",
         "",
         "task odd  +0  -0",
-        "  cannot be read: its profile is gone",
+        "  invalid: its profile is gone",
         "",
-        "not shown: the tools of new, newer, never listed yet",
+        "not included: the tools of new, newer, which were never listed",
         "",
         "1 task unchanged; nothing was written",
         "",
-        "To make exactly this change:",
+        "To apply exactly this change:",
         f"  toolgate apply -f {directory} --prune --require-plan {'0f' * 16}",
     ]
     assert json.loads((tmp_path / "plan.json").read_text("utf-8")) == response
@@ -337,7 +337,7 @@ def test_a_planned_removal_has_an_id_too(gateway: FakeGateway, run: Run) -> None
     assert ran.lines == [
         "- server git",
         "",
-        "no task would see a difference",
+        "no effect on any task",
         "",
         "2 tasks unchanged; nothing was written",
         "",
@@ -348,7 +348,7 @@ def test_a_planned_removal_has_an_id_too(gateway: FakeGateway, run: Run) -> None
 def test_a_plan_without_a_difference_says_so(gateway: FakeGateway, run: Run, directory: Path) -> None:
     gateway.respond(PLAN, plan())
 
-    assert run("plan", "-f", str(directory)).lines == ["no difference: there is nothing to apply"]
+    assert run("plan", "-f", str(directory)).lines == ["no difference"]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_chat_upstreams_are_listed_within_80_columns() -> None:
 
 def test_without_any_chat_upstream_the_list_says_how_to_add_one() -> None:
     assert shown(render_chat_upstreams([])) == [
-        "no chat upstreams yet: add one with `toolgate chat-upstreams apply -f FILE`"
+        "no chat upstreams: add one with `toolgate chat-upstreams apply -f FILE`"
     ]
 
 
@@ -87,20 +87,20 @@ def test_a_chat_upstream_is_shown_with_what_is_set_and_without_what_is_not() -> 
     full = upstream(auth_ref="openai-key", headers={"api-key": "***", "X-Team": "tools"})
 
     assert shown(render_chat_upstream(full)) == [
-        "upstream       local",
-        "state          enabled",
-        "url            http://127.0.0.1:11434/v1",
-        "models         llama3.*, qwen*",
-        "secret         openai-key",
-        "headers        api-key: ***, X-Team: tools",
-        "mode           inject",
-        "names          default",
-        "other tools    pass",
-        "budgets        max_iterations 8, max_total_tool_calls 32, max_tool_output_bytes",
-        "               65,536, tool_timeout_ms 30,000, wall_clock_ms 300,000",
-        "answer within  60,000 ms",
-        "at once        64",
-        "revision       7",
+        "upstream      local",
+        "state         enabled",
+        "url           http://127.0.0.1:11434/v1",
+        "models        llama3.*, qwen*",
+        "secret        openai-key",
+        "headers       api-key: ***, X-Team: tools",
+        "mode          inject",
+        "name profile  default",
+        "other tools   pass",
+        "budgets       max_iterations 8, max_total_tool_calls 32, max_tool_output_bytes",
+        "              65,536, tool_timeout_ms 30,000, wall_clock_ms 300,000",
+        "timeout       60,000 ms",
+        "concurrency   64",
+        "revision      7",
     ]
 
 
@@ -112,10 +112,10 @@ def test_a_chat_upstream_is_shown_with_what_is_set_and_without_what_is_not() -> 
             [
                 "✓ local: 3 models in 1,234 ms",
                 "",
-                "callers get:",
+                "offered models:",
                 "  llama3.2, qwen3",
                 "",
-                "callers do not get:",
+                "other models:",
                 "  whisper",
             ],
             id="models",
@@ -125,9 +125,9 @@ def test_a_chat_upstream_is_shown_with_what_is_set_and_without_what_is_not() -> 
             [
                 "✓ local: 1 model in 1,234 ms",
                 "",
-                "its patterns admit none of them: callers get no model of it",
+                "no model matches the patterns in `models`",
                 "",
-                "callers do not get:",
+                "other models:",
                 "  whisper",
             ],
             id="none that callers get",
@@ -171,7 +171,7 @@ def test_apply_and_delete_say_what_was_done(gateway: FakeGateway, run: Run, tmp_
 
     assert (applied.code, applied.lines) == (0, ["✓ chat upstream local (revision 4)", "warning: w"])
     assert (sent.body, sent.headers["if-match"]) == (BODY, '"3"')
-    assert (deleted.code, deleted.lines) == (0, ["✓ chat upstream local is gone"])
+    assert (deleted.code, deleted.lines) == (0, ["✓ chat upstream local deleted"])
 
 
 def test_a_trial_of_a_file_sends_its_record_and_fails_with_it(
@@ -213,7 +213,7 @@ def test_its_history_is_shown_and_rolled_back(gateway: FakeGateway, run: Run) ->
     assert run("chat-upstreams", "history", "local").lines[1] == "       3  1970-01-01 00:00:00  ada  mode"
     assert run("chat-upstreams", "diff", "local", "--since", "2").lines == ["mode", "  +  passthrough"]
     assert run("chat-upstreams", "rollback", "local", "--to", "2").lines == [
-        "✓ chat upstream local is as it was at 2 (revision 4)"
+        "✓ chat upstream local restored as of revision 2 (revision 4)"
     ]
 
 

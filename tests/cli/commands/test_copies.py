@@ -104,7 +104,7 @@ OTHER = b'{"mcpServers": {}}\n'
             id="a context and a file",
         ),
         pytest.param(("restore", "{file}", "--data", "{old}"), 1, "is not empty", id="not empty"),
-        pytest.param(("restore", "{cut}", "--data", "{tmp}/new"), 1, "the file is cut", id="cut short"),
+        pytest.param(("restore", "{cut}", "--data", "{tmp}/new"), 1, "the file is truncated", id="cut short"),
         pytest.param(("restore", "{other}", "--data", "{tmp}/new"), 1, "not a backup", id="another file"),
         pytest.param(
             ("restore", "{newer}", "--data", "{tmp}/new"),

@@ -229,9 +229,7 @@ def test_a_healthy_installation_ends_with_0(gateway: FakeGateway, run: Run, data
     assert ran.lines[-1] == "no problems"
 
 
-@pytest.mark.parametrize(
-    ("status", "message"), [(200, "accepts data"), (503, "responded with status 503")]
-)
+@pytest.mark.parametrize(("status", "message"), [(200, "accepts data"), (503, "responded with status 503")])
 def test_doctor_sends_a_collector_an_empty_export(
     run: Run, data: str, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:

@@ -56,7 +56,7 @@ def test_keys_have_a_history_too(gateway: FakeGateway, run: Run) -> None:
 def test_a_history_that_was_compacted_away_says_so(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/tasks/x/history", {"revision": 9, "entries": []})
 
-    assert run("tasks", "history", "x").lines == ["the change log no longer reaches back to any change of it"]
+    assert run("tasks", "history", "x").lines == ["the change log has no changes of this record"]
 
 
 @EVERY
@@ -81,7 +81,10 @@ def test_rollback_sends_the_revision_and_its_terms(gateway: FakeGateway, run: Ru
     assert gateway.last.body == {"revision": 3}
     assert gateway.last.headers["if-match"] == '"9"'
     assert gateway.last.headers["toolgate-plan"] == "abc"
-    assert ran.lines == [f"✓ {kind.removesuffix('s')} x is as it was at 3 (revision 12)", "warning: w"]
+    assert ran.lines == [
+        f"✓ {kind.removesuffix('s')} x restored as of revision 3 (revision 12)",
+        "warning: w",
+    ]
 
 
 def test_a_change_without_terms_sends_none(gateway: FakeGateway, run: Run) -> None:
@@ -122,12 +125,12 @@ def test_the_tools_of_a_server_come_with_what_decided_about_each(gateway: FakeGa
         "",
         "1 of 3 tools offered",
         "",
-        "   HELD BACK  DECIDED BY",
-        "✗  git_b      platform: quarantined",
-        "              `*`",
-        "✗  bad        platform: invalid_definition",
+        "   HIDDEN  DECIDED BY",
+        "✗  git_b   platform: quarantined",
+        "           `*`",
+        "✗  bad     platform: invalid_definition",
         "",
-        "waiting for approval: see what changed with `toolgate pins review git`",
+        "quarantined: see what changed with `toolgate pins review git`",
     ]
 
 
@@ -147,7 +150,7 @@ def test_prompts_and_resources_of_a_server_follow_its_tools(gateway: FakeGateway
         "   PROMPT OR RESOURCE  DECIDED BY",
         "✓  prompt:greet        `*`",
         "",
-        "   HELD BACK          DECIDED BY",
+        "   HIDDEN             DECIDED BY",
         "✗  resource:note://1  platform: not_in_server_allowlist",
         "                      allowed_tools",
     ]
@@ -211,7 +214,7 @@ def test_pinning_approves_what_is_offered_and_what_only_a_pin_holds_back_and_sho
         "changed": {"git_b": None},
     }
     assert ran.lines == [
-        "~ git_b: changed after it was approved",
+        "~ git_b: changed since approval",
         "  approved 000000000000, found bbbbbbbbbbbb",
         "  @@ -1,3 +1,3 @@",
         "   {",
@@ -263,23 +266,24 @@ def test_what_differs_from_what_was_approved_is_shown_line_by_line_and_harmless(
     assert all(len(line) <= 80 for line in ran.lines)
     assert ("\x1b" in ran.out, "\u202e" in ran.out, "\\x1b[2J\\u202e" in ran.out) == (False, False, True)
     assert [line for line in ran.lines if line[:1] in {"~", "+", "-"}] == [
-        "~ git_b: changed after it was approved",
-        "~ git_c: changed after it was approved, and has changed back; this is what it",
+        "~ git_b: changed since approval",
+        "~ git_c: changed since approval; it changed back meanwhile, and this is the",
         "+ git_n: the new name of git_old",
-        "~ git_w: changed after it was approved",
-        "- git_m: approved, and not listed any more",
+        "~ git_w: changed since approval",
+        "- git_m: approved, no longer listed",
     ]
-    assert "what was approved is not kept here" in ran.out
-    assert ran.lines[-2:] == [
-        "approve what you agree with: `toolgate pins approve git`, or with `--tool NAME`",
-        "one alone",
+    assert "the approved one is not stored here" in ran.out
+    assert ran.lines[-1:] == [
+        "approve all with `toolgate pins approve git`, or one with `--tool NAME`",
     ]
 
 
 def test_pins_differ_in_one_tool_in_nothing_or_as_records(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/pins/git/diff", {"revision": 3, "tools": [], "fields": []})
 
-    assert run("pins", "review", "git", "--tool", "log").lines == ["✓ git: every tool is as it was approved"]
+    assert run("pins", "review", "git", "--tool", "log").lines == [
+        "✓ git: all tools match their approved definitions"
+    ]
     assert gateway.last.query == {"tool": "log"}
     assert run("pins", "diff", "git", "--since", "2", "--upto", "3").lines == ["no difference"]
     assert gateway.last.query == {"since": "2", "upto": "3"}
@@ -300,19 +304,19 @@ def test_pins_are_listed_and_taken_off(gateway: FakeGateway, run: Run) -> None:
     gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": []})
     gateway.respond("DELETE /admin/api/pins/git", {"revision": 4, "warnings": []})
 
-    assert "no pins yet" in run("pins", "list").out
+    assert "no pins:" in run("pins", "list").out
     gateway.respond(
         "GET /admin/api/pins", {"revision": 3, "pins": [{"server_id": "git", "tools": {"b": "", "a": ""}}]}
     )
-    assert run("pins", "list").lines == ["SERVER  APPROVED TOOLS", "git     a, b"]
+    assert run("pins", "list").lines == ["SERVER  EXPOSED TOOLS", "git     a, b"]
     gateway.respond("GET /admin/api/pins", {"revision": 3, "pins": [PINNED]})
     assert run("pins", "list").lines == [
-        "SERVER  APPROVED TOOLS  WAITING",
-        "git     git_a           git_b, git_n, git_old",
+        "SERVER  EXPOSED TOOLS  QUARANTINED",
+        "git     git_a          git_b, git_n, git_old",
         "",
-        "waiting for approval: see what changed with `toolgate pins review git`",
+        "quarantined: see what changed with `toolgate pins review git`",
     ]
-    assert run("pins", "delete", "git").lines == ["✓ pin git is gone"]
+    assert run("pins", "delete", "git").lines == ["✓ pin git deleted"]
 
 
 def test_records_are_read_page_by_page(gateway: FakeGateway, run: Run) -> None:
@@ -437,6 +441,4 @@ def test_an_explanation_points_to_what_waits_for_approval(gateway: FakeGateway, 
     }
     gateway.respond("GET /api/v1/mcp/explain", response)
 
-    assert (
-        run("explain").lines[-1] == "waiting for approval: see what changed with `toolgate pins review git`"
-    )
+    assert run("explain").lines[-1] == "quarantined: see what changed with `toolgate pins review git`"

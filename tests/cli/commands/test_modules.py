@@ -65,7 +65,7 @@ def test_a_task_with_a_module_goes_from_files_into_the_gateway_and_out_again(
     deleted = at_gateway("modules", "delete", HASH)
 
     assert plan["warnings"][0].endswith("is not uploaded")
-    assert before.lines == ["no modules yet: upload one with `toolgate modules upload FILE`"]
+    assert before.lines == ["no modules: upload one with `toolgate modules upload FILE`"]
     assert applied.code == 0, applied.err
     assert task["workload"]["module"] == HASH
     assert task["workload"]["env"] == {"API_TOKEN": "***", "MODE": "fast"}
@@ -109,7 +109,7 @@ def test_an_upload_says_what_the_module_calls_and_whether_it_is_new(at_gateway: 
 
     assert first.lines[0] == f"✓ module of {file.stat().st_size} bytes"
     assert first.lines[1].strip() == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert again.lines[0].endswith("which was there already")
+    assert again.lines[0].endswith("already uploaded")
 
 
 def test_the_task_of_the_guide_is_applied_unchanged(at_gateway: Run, tmp_path: Path) -> None:

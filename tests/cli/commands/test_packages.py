@@ -293,7 +293,7 @@ def test_what_people_see_of_one_that_was_not_made() -> None:
         "",
         "2 tasks unchanged; nothing was written",
         "",
-        "To make exactly this change:",
+        "To apply exactly this change:",
         "  toolgate packages publish 'a dir' --bump patch --require-plan f00",
     ]
 
@@ -325,7 +325,7 @@ def test_what_people_see_of_packages() -> None:
         "PACKAGE  INSTALLED  VERSIONS  TOOLS  NAME",
         "notes    1.0.0      1         1      \\x1b[31mred\\u202e",
     ]
-    assert shown(render_packages([]))[0].startswith("no packages yet")
+    assert shown(render_packages([]))[0].startswith("no packages:")
     assert shown(render_package(package())) == [
         "notes",
         "",

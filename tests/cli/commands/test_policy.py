@@ -91,7 +91,7 @@ def test_a_lesson_shows_what_stays_what_goes_and_how_to_make_it_so(gateway: Fake
         "",
         "3 tasks unchanged; nothing was written",
         "",
-        "To make exactly this change:",
+        "To apply exactly this change:",
         "  toolgate learn review --since 2025-01-01 --apply --require-plan p1",
     ]
 

@@ -34,21 +34,19 @@ def test_budgets_are_a_line_each_with_what_is_used_and_when_they_reset() -> None
     ]
 
     assert shown(render_budgets(budgets, NOW_S)) == [
-        "OF              BUDGET           USED      LIMIT  RESETS IN",
+        "HOLDER          QUOTA            USED      LIMIT  RESETS IN",
         "key ci          calls/minute       60         60  12 s",
         "key ci          tokens/day    850,000  1,000,000  2 h 1 min",
         "task ni\\x1bght  calls/day           0      5,000  3 min",
         "",
-        "Calls that were granted to a node count as used.",
+        "Calls leased to a node count as used.",
     ]
 
 
 def test_programs_get_all_pages_and_people_see_how_to_set_the_first(gateway: FakeGateway, run: Run) -> None:
     gateway.respond(BUDGETS, {"budgets": [], "next_cursor": None})
 
-    assert run("quotas").lines == [
-        "no budgets yet: set one with `toolgate keys create NAME --calls-per-minute N`"
-    ]
+    assert run("quotas").lines == ["no quotas: set one with `toolgate keys create NAME --calls-per-minute N`"]
     one = budget("key ci", "calls_per_day", used=1, limit=2)
     gateway.respond(BUDGETS, {"budgets": [one], "next_cursor": None})
     assert run("quotas", "--json").json == one
@@ -79,8 +77,8 @@ def test_an_explanation_says_what_calls_take_from() -> None:
     }
 
     assert shown(render_explanation(response))[-3:] == [
-        "calls take from these budgets: `toolgate quotas`",
-        "OF      AT MOST",
+        "calls count against these quotas: see `toolgate quotas`",
+        "HOLDER  LIMIT",
         "key ci  1,200 calls/minute",
     ]
 
@@ -91,9 +89,9 @@ def test_a_key_gets_other_budgets(gateway: FakeGateway, run: Run) -> None:
     ran = run("keys", "set-quota", "ci", "--calls-per-minute", "1200", "--calls-per-day", "5000")
 
     assert gateway.last.body == {"calls_per_minute": 1_200, "calls_per_day": 5_000}
-    assert ran.lines == ["✓ key ci may use at most 1,200 calls/minute, 5,000 calls/day"]
+    assert ran.lines == ["✓ key ci has quotas: 1,200 calls/minute, 5,000 calls/day"]
     gateway.respond(route, {"key_id": "ci"})
-    assert run("keys", "set-quota", "ci", "--none").lines == ["✓ key ci may use as much as there is"]
+    assert run("keys", "set-quota", "ci", "--none").lines == ["✓ key ci has no quotas"]
     assert gateway.last.body == {}
 
 

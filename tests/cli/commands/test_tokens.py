@@ -41,7 +41,7 @@ def test_tasks_are_a_line_each_with_the_cost_of_all_tools(gateway: FakeGateway, 
         "(none)              1        1,500       0      0        0",
         "",
         "61 lists cost 5,700 of 91,500 tokens, 94% less; results 1,500",
-        "2026-01-01 to 2026-01-07, by estimate; the last minute comes in with the next",
+        "2026-01-01 to 2026-01-07, estimated; the last minute is not included",
     ]
 
 
@@ -60,7 +60,7 @@ def test_an_empty_list_is_a_sentence_and_programs_get_the_answer(gateway: FakeGa
     gateway.respond(TOKENS, respond())
 
     assert run("tokens").lines == [
-        "nothing was listed or called from 2026-01-01 to 2026-01-07; the last minute",
-        "comes in with the next",
+        "nothing was listed or called from 2026-01-01 to 2026-01-07; the last minute is",
+        "not included",
     ]
     assert json.loads(run("tokens", "--json").lines[0]) == respond()

@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.processes import running
+from tests.cli.screen import shown
+from toolgate.cli.commands.serve import render_ready
 
 RECORD = 'server_id = "git"\ntransport = "stdio"\nallowed_tools = ["*"]\n[stdio]\ncommand = "git-mcp"\n'
 
@@ -63,3 +65,34 @@ def test_a_setting_that_is_wrong_is_named(run: Run, tmp_path: Path) -> None:
 
     assert ran.code == 1
     assert "setting `listen`" in ran.err
+
+
+def test_people_without_any_server_see_how_to_add_some_and_what_comes_then() -> None:
+    console = "http://127.0.0.1:8085/console/"
+
+    lines = shown(render_ready("http://127.0.0.1:8085", console=console, is_empty=True))
+
+    assert max(map(len, lines)) <= 80
+    assert lines[1:] == [
+        "its console is at http://127.0.0.1:8085/console/",
+        "",
+        "No servers are registered. In another terminal, import or add some:",
+        "  export TOOLGATE_URL=http://127.0.0.1:8085",
+        "  toolgate servers import mcp.json --allow '*'",
+        "  toolgate servers add time -- uvx mcp-server-time",
+        "",
+        "Then connect a client and check:",
+        "  toolgate connect claude-code --write",
+        "  toolgate doctor",
+        "",
+        "Ctrl-C stops the gateway and all its servers.",
+    ]
+    assert "export" not in "".join(shown(render_ready("http://127.0.0.1:8080", is_empty=True)))
+
+
+def test_people_with_servers_see_how_to_connect_a_client() -> None:
+    assert shown(render_ready("http://127.0.0.1:8080"))[1:4] == [
+        "",
+        "  toolgate connect claude-code",
+        "  toolgate doctor",
+    ]

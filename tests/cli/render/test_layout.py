@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.cli.render.layout import encode_json, escape_block, escape_line
+from tests.cli.screen import shown
+from toolgate.cli.render.layout import encode_json, escape_block, escape_line, grid
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,21 @@ def test_xss_3_json_output_means_the_same_and_carries_no_controls(value: object)
 
     assert json.loads(text) == value
     assert not any(unicodedata.category(one) in {"Cc", "Cf", "Cs"} for one in text)
+
+
+def test_a_table_that_is_too_wide_lists_each_row_and_cuts_no_value() -> None:
+    rows = [("a-server-with-a-long-name", "connected", 12), ("git", "", 7)]
+
+    assert shown(grid("SERVER", "STATE", ">TOOLS", rows=rows), width=45) == [
+        "SERVER                     STATE      TOOLS",
+        "a-server-with-a-long-name  connected     12",
+        "git                                       7",
+    ]
+    assert shown(grid("SERVER", "STATE", ">TOOLS", rows=rows), width=40) == [
+        "SERVER  a-server-with-a-long-name",
+        "STATE   connected",
+        "TOOLS   12",
+        "",
+        "SERVER  git",
+        "TOOLS   7",
+    ]

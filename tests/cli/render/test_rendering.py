@@ -43,21 +43,21 @@ def test_servers_are_listed_with_their_troubles_under_them() -> None:
         "new     unknown        0      0  sse",
         "",
         "web: no route",
-        "odd: 2 definitions refused; `toolgate servers tools odd` says why",
-        "odd: no tool is allowed; fill `allowed_tools`",
+        "odd: 2 definitions rejected; see `toolgate servers tools odd`",
+        "odd: no tools are allowed: set `allowed_tools`",
     ]
 
 
 def test_an_empty_registry_says_how_to_fill_it() -> None:
-    assert shown(render_servers([])) == ["no servers yet: add one with `toolgate servers apply -f FILE`"]
-    assert shown(render_tasks([])) == ["no tasks yet: add one with `toolgate tasks apply -f FILE`"]
-    assert shown(render_profiles([])) == ["no profiles yet: add one with `toolgate profiles apply -f FILE`"]
-    assert shown(render_keys([], 0)) == ["no keys yet: add one with `toolgate keys create NAME --role agent`"]
+    assert shown(render_servers([])) == ["no servers: add one with `toolgate servers add NAME -- COMMAND`"]
+    assert shown(render_tasks([])) == ["no tasks: add one with `toolgate tasks apply -f FILE`"]
+    assert shown(render_profiles([])) == ["no profiles: add one with `toolgate profiles apply -f FILE`"]
+    assert shown(render_keys([], 0)) == ["no keys: create one with `toolgate keys create NAME --role agent`"]
 
 
 @pytest.mark.parametrize(
     ("sharing", "expected"),
-    [("shared", []), ("per_session", ["connections    one for each session, 3 open"])],
+    [("shared", []), ("per_session", ["connections    one per session, 3 open"])],
 )
 def test_a_server_shows_whether_sessions_have_connections_of_their_own(
     sharing: str, expected: list[str]
@@ -87,7 +87,7 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
         "name           Git",
         "state          degraded",
         "last error     it went away",
-        "reached by     mcp-server-git --repository .",
+        "command        mcp-server-git --repository .",
         "environment    TOKEN",
         "allowed tools  *",
         "tools          12",
@@ -99,7 +99,7 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
         "restarts       2",
         "revision       3",
         "",
-        "its last output:",
+        "last output:",
         "  a",
         "  \\x1b[2Jb",
     ]
@@ -108,7 +108,7 @@ def test_one_server_is_shown_in_full_and_its_last_words_escaped() -> None:
 def test_a_server_behind_a_url_shows_the_url() -> None:
     one = server(transport="streamable_http", http={"url": "https://mcp.example/x"}, health=None)
 
-    assert "reached by     https://mcp.example/x" in shown(render_server(one))
+    assert "url            https://mcp.example/x" in shown(render_server(one))
 
 
 REPORT: dict[str, Any] = {
@@ -130,7 +130,7 @@ def test_a_good_test_names_the_tools_and_what_was_refused() -> None:
         "",
         "  git_log, git_show",
         "",
-        "refused definitions:",
+        "rejected definitions:",
         "  bad: its schema is too deep",
     ]
 
@@ -146,7 +146,7 @@ def test_a_failed_test_says_why_with_the_output_of_the_server() -> None:
     assert shown(render_test("git", report)) == [
         "✗ git: there is no command `gitt` on its PATH",
         "",
-        "its last output:",
+        "last output:",
         "  oops",
     ]
 
@@ -311,8 +311,8 @@ def test_tasks_profiles_and_keys_have_a_line_each() -> None:
     assert shown(render_tasks(tasks)) == [
         "TASK    TOOLS  NAME         SERVERS",
         "review  on     Code review  git",
-        "old     off                 by profile code",
-        "bare    off                 all that the request names",
+        "old     off                 those of profile code",
+        "bare    off                 those of the request",
     ]
     assert shown(render_profiles(profiles)) == [
         "PROFILE  VERSION            SERVERS  TAGS  ALLOW  DENY",
@@ -363,7 +363,7 @@ def test_a_new_key_is_shown_whole_and_once() -> None:
         "",
         "  tg_abc",
         "",
-        "It is shown this once: the gateway keeps only its hash. Use it with",
+        "The key is shown only now: the gateway stores its hash. To use it, run:",
         "  export TOOLGATE_KEY=…",
     ]
 

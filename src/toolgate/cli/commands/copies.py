@@ -71,7 +71,7 @@ def backup_command(
     \b
     toolgate backup
     toolgate backup records.jsonl --data .toolgate
-    toolgate backup records.jsonl --database postgresql://toolgate@db.example/toolgate
+    toolgate backup records.jsonl --database postgresql://db.example/toolgate
     """
     if out is None:
         if store.is_given:

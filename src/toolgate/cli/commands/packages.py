@@ -113,7 +113,7 @@ def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
 def render_packages(packages: Sequence[JsonObject]) -> RenderableType:
     if not packages:
         return Text(
-            "no packages yet: make one with `toolgate packages init`, then `toolgate packages publish DIR`"
+            "no packages: create one with `toolgate packages init`, then `toolgate packages publish DIR`"
         )
     table = ui.grid("PACKAGE", "INSTALLED", "VERSIONS", "TOOLS", "NAME*")
     for one in packages:

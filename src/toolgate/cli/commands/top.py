@@ -278,7 +278,8 @@ def _render_gauges(gauges: Mapping[str, float | None]) -> list[Text]:
 
 def _render_servers(servers: Sequence[JsonObject], room: int | None) -> RenderableType:
     table = grid("SERVER", "STATE", "CALLS/S", "ERR/S", "P95", "ACTIVE", "QUEUED")
-    # Where it is narrow, names give way.
+    # In a narrow terminal names are cut, so that a frame keeps its height.
+    table.is_stacked_if_narrow = False
     table.columns[0].no_wrap, table.columns[0].overflow = False, "ellipsis"
     for column in table.columns[2:]:
         column.justify = "right"

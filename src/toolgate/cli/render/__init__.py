@@ -1,2 +1,4 @@
-"""What commands print for people: tables and sentences, functions of the gateway's answers. Nothing here asks
-anything."""
+"""What commands print for people: tables and sentences, as functions of the gateway's responses.
+
+Nothing here sends a request.
+"""

@@ -1,4 +1,4 @@
-"""Changes of records, made or planned; their history; pins; copies of the registry. Signs as in a diff."""
+"""Changes of records, made or planned; history; pins; copies of the registry. Signs are those of a diff."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from toolgate.model.revisions import Kind, describe_kind
 
 SIGNS: Final = {"added": ("+", ui.OK), "changed": ("~", ui.WARN), "removed": ("-", ui.BAD)}
 ABSENT: Final = "(default)"
-"""The value in an answer for a field that a record leaves out."""
+"""The value in a response of a field that the record does not set."""
 
 
 def render_change_set(response: JsonObject) -> RenderableType:
@@ -26,7 +26,7 @@ def render_change_set(response: JsonObject) -> RenderableType:
 
 
 def render_imported(response: JsonObject, *, is_dry_run: bool) -> RenderableType:
-    """Servers of another program's file, and those of them that could not be taken over."""
+    """The imported servers of another program's file, and the skipped ones."""
     skipped = [
         ui.sentence(Text("skipped ", style=ui.WARN), ui.bold(one["name"]), ": ", ui.cell(one["reason"]))
         for one in response["skipped"]
@@ -47,33 +47,33 @@ def render_difference(response: JsonObject) -> RenderableType:
 
 
 def render_records(response: JsonObject, command: Sequence[str]) -> RenderableType:
-    """The records of a plan, each with the fields that change in it, and what each task would notice."""
+    """The records of a plan with their changed fields, and the effect on each task."""
     if not response["changes"]:
-        return Text("no difference: there is nothing to do")
+        return Text("no difference")
     return ui.stack_parts(_render_records(response["changes"]), *_render_effect(response, command))
 
 
 def render_plan(response: JsonObject, command: Sequence[str] | None) -> RenderableType:
-    """What changes would add to and take from each task, and how to make exactly them: by which command."""
+    """The effect of changes on each task, and the command that applies exactly them."""
     if not response["changes"]:
-        return Text("no difference: there is nothing to apply")
+        return Text("no difference")
     return ui.stack_parts(render_removals(response["changes"]), *_render_effect(response, command))
 
 
 def _render_effect(response: JsonObject, command: Sequence[str] | None) -> Iterator[RenderableType | None]:
-    """What each task would notice, and the command that makes the change."""
+    """The effect on each task, and the command that applies the change."""
     tasks = [_render_task_change(one) for one in response["tasks"]]
-    yield from tasks or [Text("no task would see a difference")]
+    yield from tasks or [Text("no effect on any task")]
     if response["unlisted"]:
         server_ids = ui.cell(", ".join(response["unlisted"]))
-        yield ui.sentence("not shown: the tools of ", server_ids, ", never listed yet")
+        yield ui.sentence("not included: the tools of ", server_ids, ", which were never listed")
     yield ui.render_warnings(response["warnings"])
     yield Text(f"{ui.count_of(response['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
     if command is None:
         yield ui.sentence("plan ", ui.bold(response["id"]))
     else:
         line = shlex.join(["toolgate", *command, "--require-plan", response["id"]])
-        yield ui.copyable(line, "To make exactly this change:")
+        yield ui.copyable(line, "To apply exactly this change:")
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
@@ -131,11 +131,11 @@ def _render_task_change(change: JsonObject) -> RenderableType:
         Text(f"  +{len(added)}", style=ui.OK if added else ui.DIM),
         Text(f"  -{len(removed)}", style=ui.BAD if removed else ui.DIM),
     )
-    # Beyond what every caller gets: only for callers that name the server.
+    # Tools of callers that name the server, beyond those of all callers.
     reached = [tool for tool in change["reach_added"] if tool not in added]
     lost = [tool for tool in change["reach_removed"] if tool not in removed]
     rows = [*_list_tools(added, removed, ""), *_list_tools(reached, lost, " (on request)")]
-    wrong = [("cannot be read: ", ui.BAD, problem)] if problem else []
+    wrong = [("invalid: ", ui.BAD, problem)] if problem else []
     wrong += [("refused: ", ui.WARN, refusal["message"])] if refusal else []
     lines = [ui.indent(ui.sentence(Text(what, style), ui.cell(why))) for what, style, why in wrong]
     return Group(title, *lines, ui.indent(ui.unheaded_grid(3, rows)))
@@ -150,9 +150,9 @@ def _list_tools(added: Sequence[str], removed: Sequence[str], note: str) -> Iter
 
 
 def render_history(response: JsonObject) -> RenderableType:
-    """A line a change: which fields it touched. `diff` shows their values."""
+    """One line per change with its fields. `diff` shows their values."""
     if not response["entries"]:
-        return Text("the change log no longer reaches back to any change of it")
+        return Text("the change log has no changes of this record")
     table = ui.grid(">REVISION", "WHEN (UTC)", "BY", "FIELDS*")
     for entry in response["entries"]:
         touched = ui.join_names(one["field"] for one in entry["fields"]) or ui.cell("none", ui.DIM)
@@ -167,7 +167,7 @@ def render_field_diff(response: JsonObject) -> RenderableType:
 
 
 def render_backup(response: JsonObject) -> RenderableType:
-    # A line of its own, to be copied whole.
+    # On a line of its own, to be copied.
     path = ui.unwrapped(f"  {ui.escape_line(str(response['path']))}", "bold")
     return Group(ui.done(f"{_describe_contents(response)}, in"), path)
 
@@ -181,26 +181,26 @@ def _describe_contents(response: JsonObject) -> str:
 
 
 def render_change(event: JsonObject) -> RenderableType:
-    """One transaction: what was written and what was removed."""
+    """One transaction: written and deleted records."""
     parts = [_render_signed("+", ui.OK, one) for one in event.get("upserts", ())]
     parts += [_render_signed("-", ui.BAD, one) for one in event.get("deletes", ())]
     return ui.sentence(ui.bold(event.get("revision")), "  ", Text(", ").join(parts))
 
 
 def render_applied(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
-    """A write that was acknowledged, at its revision."""
+    """An acknowledged write with its revision."""
     return _render_done(kind, record_id, f" (revision {response['revision']})", response)
 
 
 def render_deleted(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
-    """A removal that was acknowledged, and what refers to nothing from now on."""
-    return _render_done(kind, record_id, " is gone", response)
+    """An acknowledged deletion, with warnings about records that still refer to it."""
+    return _render_done(kind, record_id, " deleted", response)
 
 
 def render_rolled_back(kind: Kind, record_id: str, to: int, response: JsonObject) -> RenderableType:
-    """A record that is again what it was; what it was may be nothing."""
+    """A restored record; it is deleted if it did not exist at that revision."""
     return _render_done(
-        kind, record_id, f" is as it was at {to:,} (revision {response['revision']})", response
+        kind, record_id, f" restored as of revision {to:,} (revision {response['revision']})", response
     )
 
 
@@ -210,7 +210,7 @@ def _render_done(kind: Kind, record_id: str, what: str, response: JsonObject) ->
 
 
 def render_lint(findings: Sequence[JsonObject], unjudged: Sequence[JsonObject] = ()) -> RenderableType:
-    """Rules that do not do what their author meant, and those that could not be judged."""
+    """Rules that match nothing, bare secrets, and rules that could not be checked."""
     if not findings and not unjudged:
         return Text("✓ every rule matches something", style=ui.OK)
     return ui.stack_parts(
@@ -228,7 +228,7 @@ def _render_findings(heading: str, findings: Sequence[JsonObject]) -> Renderable
 
 
 def render_reload(response: JsonObject, *, is_dry_run: bool) -> RenderableType:
-    """What a directory of records changed, or would."""
+    """The changes by a directory of records, made or planned."""
     applied: Sequence[str] = response["applied"]
     head = Text(f"{ui.count_of(len(applied), 'change')}{' planned' if is_dry_run else ''}", style="bold")
     wrong = [ui.sentence(Text("problem: ", style=ui.BAD), ui.cell(one)) for one in response["problems"]]
@@ -240,18 +240,18 @@ def render_reload(response: JsonObject, *, is_dry_run: bool) -> RenderableType:
 
 
 _PIN_STATES: Final = {
-    "changed": ("~", ui.WARN, "changed after it was approved"),
+    "changed": ("~", ui.WARN, "changed since approval"),
     "new": ("+", ui.OK, "new: never approved"),
     "renamed": ("+", ui.WARN, "the new name of"),
-    "missing": ("-", ui.BAD, "approved, and not listed any more"),
+    "missing": ("-", ui.BAD, "approved, no longer listed"),
 }
 
 
 def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
     if not pins:
-        return Text("no pins yet: approve a server's tools with `toolgate pins approve SERVER`")
+        return Text("no pins: approve a server's tools with `toolgate pins approve SERVER`")
     waiting = {pin["server_id"]: pin.get("waiting") or [] for pin in pins}
-    columns = ["SERVER", "APPROVED TOOLS", *(["WAITING"] if any(waiting.values()) else [])]
+    columns = ["SERVER", "EXPOSED TOOLS", *(["QUARANTINED"] if any(waiting.values()) else [])]
     table = ui.grid(*columns)
     for pin in pins:
         held = waiting[pin["server_id"]]
@@ -259,7 +259,7 @@ def render_pins(pins: Sequence[JsonObject]) -> RenderableType:
         row = [ui.bold(pin["server_id"]), ui.join_names(offered), ui.join_names(held, ui.WARN)]
         table.add_row(*row[: len(columns)])
     first = next((server_id for server_id, tools in waiting.items() if tools), None)
-    return ui.stack_parts(table, None if first is None else point_to_diff([first]))
+    return ui.stack_parts(table, None if first is None else point_to_review([first]))
 
 
 def render_pin(pin: JsonObject) -> RenderableType:
@@ -273,24 +273,22 @@ def render_pin(pin: JsonObject) -> RenderableType:
             ui.bold(name), state, ui.cell("never approved" if digest is None else digest[:16], ui.DIM)
         )
     head = ui.sentence(ui.bold(pin["server_id"]), Text(f"  revision {pin['revision']}", style=ui.DIM))
-    return ui.stack_parts(head, table, point_to_diff([pin["server_id"]]) if waiting else None)
+    return ui.stack_parts(head, table, point_to_review([pin["server_id"]]) if waiting else None)
 
 
 def render_differences(server_id: str, tools: Sequence[JsonObject]) -> RenderableType:
-    """Each tool that differs from what was approved, with the lines of its diff."""
+    """Each tool that differs from its approved definition, with a diff."""
     if not tools:
-        return ui.done(ui.bold(server_id), ": every tool is as it was approved")
+        return ui.done(ui.bold(server_id), ": all tools match their approved definitions")
     waits = any(one["state"] != "missing" for one in tools)
-    hint = (
-        f"approve what you agree with: `toolgate pins approve {server_id}`, or with `--tool NAME` one alone"
-    )
+    hint = f"approve all with `toolgate pins approve {server_id}`, or one with `--tool NAME`"
     return ui.stack_parts(*map(_render_pin_diff, tools), Text(hint, style=ui.DIM) if waits else None)
 
 
 def render_pinned(
     server_id: str, response: JsonObject, *, before: Mapping[str, str], after: Mapping[str, str]
 ) -> RenderableType:
-    """An approval, with what is new in it."""
+    """An approval, with what changed in it."""
     approved = f": {ui.count_of(len(after), 'tool')} approved (revision {response['revision']})"
     changed = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     parts = (
@@ -308,12 +306,10 @@ def render_pinned(
     return ui.stack_parts(*map(_render_pin_diff, response["differences"]), summary)
 
 
-def point_to_diff(server_ids: Iterable[str]) -> RenderableType:
-    """Where to look at what waits for approval."""
+def point_to_review(server_ids: Iterable[str]) -> RenderableType:
+    """The commands that show quarantined tools."""
     commands = ", ".join(f"`toolgate pins review {server_id}`" for server_id in server_ids)
-    return ui.sentence(
-        Text("waiting for approval: ", style=ui.WARN), ui.cell(f"see what changed with {commands}")
-    )
+    return ui.sentence(Text("quarantined: ", style=ui.WARN), ui.cell(f"see what changed with {commands}"))
 
 
 def _render_pin_diff(one: JsonObject) -> RenderableType:
@@ -322,13 +318,13 @@ def _render_pin_diff(one: JsonObject) -> RenderableType:
     if one["was"] is not None:
         head += [" ", ui.bold(one["was"])]
     if one["state"] == "changed" and one["listed"] == one["approved"]:
-        head.append(", and has changed back; this is what it was in between")
+        head.append("; it changed back meanwhile, and this is the version in between")
     digests = [f"{name} {one[name][:12]}" for name in ("approved", "found") if one[name] is not None]
     remark = None
     if one["found"] is not None and not one["diff"]:
-        remark = "the lines are not at hand: one of the two is not kept here, or there are too many"
+        remark = "no diff: one of the two is not stored here, or they differ in too many lines"
     elif one["found"] is not None and one["is_whole"] and one["state"] == "changed":
-        remark = "this is all of it: what was approved is not kept here"
+        remark = "the whole definition: the approved one is not stored here"
     return ui.group_parts(
         ui.sentence(*head),
         ui.indent(ui.cell(", ".join(digests), ui.DIM)),

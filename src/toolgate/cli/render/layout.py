@@ -1,4 +1,4 @@
-"""The few shapes that all output is made of. Text from others is escaped here and nowhere else.
+"""The shapes of all output. Text from servers is escaped here and nowhere else.
 
 Tool descriptions, errors and results come from servers. Escape sequences, bidirectional controls and
 invisible characters are shown as `\\x1b` or `\\u202e` and never passed on: they could move, hide or reorder
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -61,7 +62,7 @@ def render_time(at_ms: float, form: str = SECOND_FORMAT) -> str:
 
 
 def cell(value: Any, style: str = "") -> Text:
-    """Anything as one line of harmless text; None as nothing."""
+    """Any value as one line of harmless text; None is empty."""
     return Text(escape_line("" if value is None else str(value)), style=style)
 
 
@@ -69,11 +70,40 @@ def bold(value: Any) -> Text:
     return cell(value, "bold")
 
 
+_NARROWEST: Final = 10
+"""Columns in which a text that wraps is readable: a word or two."""
+
+
 class Grid(Table):
-    """A table whose values become cells, and so are escaped."""
+    """A table whose values become cells, and are escaped.
+
+    Where its columns do not fit, each row is a list of its values, one a line, so that no value is cut.
+    """
+
+    is_stacked_if_narrow = True
 
     def add_row(self, *values: Any, **more: Any) -> None:
         super().add_row(*map(_to_cell, values), **more)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.is_stacked_if_narrow or not self.show_header or self._fits(console, options):
+            yield from super().__rich_console__(console, options)
+            return
+        headers = [_to_cell(column.header) for column in self.columns]
+        for number, row in enumerate(zip(*(column.cells for column in self.columns), strict=True)):
+            if number:
+                yield ""
+            yield unheaded_grid(
+                2, ((header, value) for header, value in zip(headers, row, strict=True) if value)
+            )
+
+    def _fits(self, console: Console, options: ConsoleOptions) -> bool:
+        """Whether every column that keeps to one line has its width, and the others some room."""
+        width = 2 * (len(self.columns) - 1)
+        for column in self.columns:
+            found = [Measurement.get(console, options, one).maximum for one in (column.header, *column.cells)]
+            width += max(found) if column.no_wrap else min(max(found), _NARROWEST)
+        return width <= options.max_width
 
 
 def grid(*columns: str, rows: Iterable[Iterable[Any]] = ()) -> Grid:
@@ -101,7 +131,7 @@ def unheaded_grid(width: int, rows: Iterable[Iterable[Any]] = ()) -> Grid:
 
 
 def fact_table(facts: Mapping[str, Any], style: str = "") -> Grid:
-    """What is known, a line each. Facts that are empty are left out."""
+    """Facts, one per line. Empty facts are left out."""
     cells = {label: _to_cell(value) for label, value in facts.items()}
     return unheaded_grid(2, ((cell(label, style), value) for label, value in cells.items() if value))
 
@@ -145,24 +175,24 @@ def indent(part: RenderableType) -> Padding:
 
 
 def unwrapped(text: str, style: str = "") -> Text:
-    """Text to be copied: the terminal may break its lines, we may not."""
+    """Text to be copied, whose lines only the terminal may break."""
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def copyable(text: str, title: str = "", style: str = "bold") -> Group:
-    """Lines to be copied, indented, below a title. Text from servers must not get here."""
+    """Indented lines to be copied, below a title. Never with text from servers."""
     lines = unwrapped("\n".join(f"  {line}" for line in text.splitlines()))
     return Group(*([Text(title, style=style)] if title else []), lines)
 
 
 def render_diff_line(line: str) -> RenderableType:
-    """One line of a diff, indented. None of it is lost, however long its words are."""
+    """One line of a diff, indented and never cut."""
     styles = {"+": OK, "-": BAD, "@": DIM}
     return indent(Text(escape_block(line), style=styles.get(line[:1], ""), overflow="fold"))
 
 
 def render_warnings(found: Iterable[Any]) -> Group | None:
-    """The gateway's warnings, one a line."""
+    """The gateway's warnings, one per line."""
     lines = [sentence(Text("warning: ", style=WARN), cell(one)) for one in found]
     return Group(*lines) if lines else None
 
@@ -180,14 +210,16 @@ def count_of(number: int, word: str) -> str:
 def render_newest(
     member: str, render: Callable[[Any], RenderableType], response: JsonObject
 ) -> RenderableType:
-    """A list of the newest, `member` of the `answer`; if that says that there are more, a note below it."""
+    """The list in `member` of a response, with a note below it if there are older entries."""
     found = response[member]
     if response.get("next_cursor") is None:
         return render(found)
-    return stack_parts(render(found), Text(f"the newest {len(found):,} of more: see --limit", style=DIM))
+    return stack_parts(
+        render(found), Text(f"the newest {len(found):,}; for older ones raise --limit", style=DIM)
+    )
 
 
 def health_of(server: JsonObject) -> JsonObject:
-    """A server's health in an answer; empty if it has none yet."""
+    """The health of a server in a response; empty if there is none."""
     health = server.get("health")
     return health if isinstance(health, Mapping) else {}

@@ -11,7 +11,7 @@ from rich.text import Text
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 
-_MOST_USED: Final = 0.8  # time to act before calls fail
+_MOST_USED: Final = 0.8  # early enough to act before calls fail
 _QUOTA_WORDS: Final = {
     "calls_per_minute": "calls/minute",
     "calls_per_day": "calls/day",
@@ -21,7 +21,7 @@ _QUOTA_WORDS: Final = {
 
 def render_modules(response: JsonObject) -> RenderableType:
     if not response["modules"]:
-        return Text("no modules yet: upload one with `toolgate modules upload FILE`")
+        return Text("no modules: upload one with `toolgate modules upload FILE`")
     rows = (
         (ui.bold(one["sha256"][:16]), _render_date(one), f"{one['size']:,}", _render_users(one))
         for one in response["modules"]
@@ -39,16 +39,16 @@ def render_module(module: JsonObject) -> RenderableType:
 
 
 def render_uploaded(response: JsonObject) -> RenderableType:
-    state = "" if response["is_new"] else ", which was there already"
+    state = "" if response["is_new"] else ", already uploaded"
     imports = response["imports"]
-    calls = f"calls {ui.count_of(len(imports), 'function')} of its host: " if imports else ""
+    calls = f"imports {ui.count_of(len(imports), 'host function')}: " if imports else ""
     return ui.group_parts(
         ui.done(f"module of {response['size']:,} bytes{state}"),
         ui.indent(ui.bold(response["sha256"])),
         ui.indent(
             ui.sentence(calls, ui.join_names(imports))
             if imports
-            else Text("calls nothing of its host", ui.DIM)
+            else Text("imports no host functions", ui.DIM)
         ),
         ui.render_warnings(response["warnings"]),
     )
@@ -62,7 +62,7 @@ def _render_workload(workload: JsonObject) -> RenderableType:
         ("retries", workload.get("retries", 0)),
     ]
     about = ui.unheaded_grid(2, ((ui.cell(label, ui.DIM), value) for label, value in rows))
-    # Next to the other labels, the hash would not fit into 80 columns.
+    # Next to the other labels, the hash does not fit in 80 columns.
     return Group(ui.sentence(Text("RUNS  ", style="bold"), ui.cell(workload["module"])), about)
 
 
@@ -75,10 +75,10 @@ def _render_users(module: JsonObject) -> Text:
 
 
 def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableType:
-    """One line a quota: how much of it is used, and when it resets."""
+    """One line per quota: how much of it is used, and when it resets."""
     if not budgets:
-        return Text("no budgets yet: set one with `toolgate keys create NAME --calls-per-minute N`")
-    table = ui.grid("OF*", "BUDGET", ">USED", ">LIMIT", "RESETS IN")
+        return Text("no quotas: set one with `toolgate keys create NAME --calls-per-minute N`")
+    table = ui.grid("HOLDER*", "QUOTA", ">USED", ">LIMIT", "RESETS IN")
     for one in budgets:
         share, left_s = one["used"] / one["limit"], max(round(one["resets_at_ms"] / 1e3 - now_s), 0)
         hours, minutes = left_s // 3600, left_s % 3600 // 60
@@ -90,24 +90,24 @@ def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableTyp
             f"{one['limit']:,}",
             ui.cell(left, ui.DIM),
         )
-    return ui.stack_parts(table, Text("Calls that were granted to a node count as used.", style=ui.DIM))
+    return ui.stack_parts(table, Text("Calls leased to a node count as used.", style=ui.DIM))
 
 
 def render_key_budgets(key: JsonObject) -> RenderableType:
     limits = [f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit]
-    at_most = f"at most {', '.join(limits)}" if limits else "as much as there is"
-    return ui.done("key ", ui.bold(key["key_id"]), f" may use {at_most}")
+    quotas = f" has quotas: {', '.join(limits)}" if limits else " has no quotas"
+    return ui.done("key ", ui.bold(key["key_id"]), quotas)
 
 
 def name_budget(budget: str) -> str:
-    """As it is shown: `calls/minute`."""
+    """The shown name of a quota: `calls/minute`."""
     return _QUOTA_WORDS.get(budget, budget)
 
 
 def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
-    """One line a task: its servers, and whether its tools are on."""
+    """One line per task: its servers, and whether its tools are on."""
     if not tasks:
-        return Text("no tasks yet: add one with `toolgate tasks apply -f FILE`")
+        return Text("no tasks: add one with `toolgate tasks apply -f FILE`")
     table = ui.grid("TASK", "TOOLS", "NAME*", "SERVERS*")
     for task in tasks:
         config: JsonObject = task.get("config") or {}
@@ -119,7 +119,7 @@ def render_tasks(tasks: Sequence[JsonObject]) -> RenderableType:
             task.get("display_name"),
             ui.join_names(map(str, servers))
             if isinstance(servers, list)
-            else ui.cell(f"by profile {profile}" if profile else "all that the request names", ui.DIM),
+            else ui.cell(f"those of profile {profile}" if profile else "those of the request", ui.DIM),
         )
     return table
 
@@ -134,9 +134,9 @@ def render_task(task: JsonObject) -> RenderableType:
 
 
 def render_profiles(profiles: Sequence[JsonObject]) -> RenderableType:
-    """One line a profile, and one for its next version."""
+    """One line per profile, and one for its next version."""
     if not profiles:
-        return Text("no profiles yet: add one with `toolgate profiles apply -f FILE`")
+        return Text("no profiles: add one with `toolgate profiles apply -f FILE`")
     rows: list[Sequence[Any]] = []
     for profile in profiles:
         version = ui.cell(profile.get("version"), ui.DIM)
@@ -192,9 +192,9 @@ def render_versions(response: JsonObject) -> RenderableType:
 
 
 def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
-    """One line a key: what it may reach and until when. A key itself is never shown."""
+    """One line per key: its reach and its expiry. The key itself is never shown."""
     if not keys:
-        return Text("no keys yet: add one with `toolgate keys create NAME --role agent`")
+        return Text("no keys: create one with `toolgate keys create NAME --role agent`")
     rows = (
         (
             ui.bold(key["key_id"]),
@@ -226,7 +226,7 @@ def render_key(key: JsonObject, now_s: float) -> RenderableType:
 
 
 def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:
-    """A new key: the only time that it is shown, unless it went into a file."""
+    """A new key, shown this once unless it is in a file."""
     head = ui.done("key ", ui.bold(key["key_id"]), " (", ui.cell(key.get("role")), ")")
     warnings = ui.render_warnings(key.get("warnings") or ())
     if file is not None:
@@ -236,14 +236,14 @@ def render_new_key(key: JsonObject, file: Path | None = None) -> RenderableType:
         warnings,
         Text(f"  {key['secret']}"),
         Group(
-            Text("It is shown this once: the gateway keeps only its hash. Use it with", style=ui.WARN),
+            Text("The key is shown only now: the gateway stores its hash. To use it, run:", style=ui.WARN),
             Text("  export TOOLGATE_KEY=…", style=ui.DIM),
         ),
     )
 
 
 def _decode(text: Any) -> Any:
-    """A config value is JSON text; the gateway has refused any other long before."""
+    """A config value is JSON text; the gateway rejects anything else."""
     try:
         return json.loads(text) if isinstance(text, str) else text
     except ValueError:

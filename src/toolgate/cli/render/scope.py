@@ -1,4 +1,4 @@
-"""Scopes: what a URL shows, why the rest is hidden, and what definitions cost a model."""
+"""Scopes: the tools of a URL, why others are hidden, and the tokens of definitions."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
-from toolgate.cli.render.changes import point_to_diff
+from toolgate.cli.render.changes import point_to_review
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.records import name_budget
 from toolgate.model.names import PROMPT, RESOURCE, kind_of
@@ -17,7 +17,7 @@ FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and
 
 
 def render_price(response: JsonObject) -> RenderableType:
-    """The dearest first; or why there is nothing to pay for."""
+    """The tools by tokens, most first; or why there are none."""
     prices: Mapping[str, int] = response["prices"]
     table = ui.grid("TOOL", ">TOKENS", ">SHARE")
     for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
@@ -34,7 +34,7 @@ def render_price(response: JsonObject) -> RenderableType:
 
 
 def _render_sum(response: JsonObject, *, tools: int) -> RenderableType:
-    """How much of all there is a URL shows, and how it is shown there."""
+    """The share of all tools that a URL shows, and its mode."""
     return Group(
         ui.sentence(
             Text(ui.count_of(tools, "tool"), style="bold"),
@@ -46,7 +46,7 @@ def _render_sum(response: JsonObject, *, tools: int) -> RenderableType:
 
 
 def describe_saving(response: JsonObject) -> str:
-    """`420 of 9,000 tokens, 95% less`: a scope compared with all there is."""
+    """`420 of 9,000 tokens, 95% less`: a scope compared with all registered tools."""
     return _compare_tokens(response["tokens"], response["registered_tokens"])
 
 
@@ -60,7 +60,7 @@ Decision = Mapping[str, Any]
 
 
 def render_tools(response: JsonObject) -> RenderableType:
-    """The tools of a URL, what each costs a model, and the rule that lets each through."""
+    """The tools of a URL, the tokens of each, and the rule that allows it."""
     tools: Sequence[JsonObject] = response["tools"]
     rows = ((ui.bold(tool["name"]), f"{tool['tokens']:,}", ui.cell(tool["rule"], ui.DIM)) for tool in tools)
     return ui.stack_parts(
@@ -75,7 +75,7 @@ def render_explanation(response: JsonObject) -> RenderableType:
     tools: Sequence[Decision] = response["tools"]
     refusal, unverified = response["refusal"], response.get("unverified")
     held = sorted({one["server_id"] for one in tools if one["reason"] == "quarantined"})
-    earlier = "as an earlier run knew them, and not verified since: "
+    earlier = "listed by an earlier run, and not verified since: "
     return ui.stack_parts(
         None
         if refusal is None
@@ -90,7 +90,7 @@ def render_explanation(response: JsonObject) -> RenderableType:
             [one for one in tools if not one["allowed"]],
             [one for one in response["servers"] if not one["allowed"]],
         ),
-        point_to_diff(held) if held else None,
+        point_to_review(held) if held else None,
         _render_approvals([one for one in tools if one.get("approval")]),
         _render_shadowed(tools),
         _render_quotas(response.get("budgets") or ()),
@@ -100,7 +100,7 @@ def render_explanation(response: JsonObject) -> RenderableType:
 
 
 def _render_rollouts(profiles: Sequence[JsonObject]) -> RenderableType | None:
-    """The versions of profiles in a rollout that decided."""
+    """The versions of profiles in a rollout that apply."""
     lines = [
         ui.sentence(
             "profile ",
@@ -116,15 +116,15 @@ def _render_rollouts(profiles: Sequence[JsonObject]) -> RenderableType | None:
 def _render_approvals(asking: Sequence[Decision]) -> RenderableType | None:
     if not asking:
         return None
-    title = f"each call of {ui.count_of(len(asking), 'tool')} waits for a person"
-    table = ui.grid("SERVER", "TOOLS*", "ASKED FOR BY*")
+    title = f"each call of {ui.count_of(len(asking), 'tool')} waits for approval"
+    table = ui.grid("SERVER", "TOOLS*", "REQUIRED BY*")
     for server_id, names, (rule,) in _group_decisions(asking, "approval"):
         table.add_row(server_id, names, ui.cell(rule, ui.DIM))
     return Group(Text(title, style=f"bold {ui.WARN}"), table)
 
 
 def _render_shadowed(tools: Sequence[Decision]) -> RenderableType | None:
-    """What is visible only because the policy of the task is not enforced."""
+    """Tools that are visible only because the task is not enforced."""
     names = ("server_id", "tool", "native_name")
     lax = [{**one["shadow"], **{key: one.get(key) for key in names}} for one in tools if one.get("shadow")]
     if not lax:
@@ -138,11 +138,11 @@ def _render_shadowed(tools: Sequence[Decision]) -> RenderableType | None:
 
 
 def _render_quotas(budgets: Sequence[JsonObject]) -> RenderableType | None:
-    table = ui.grid("OF*", "AT MOST")
+    table = ui.grid("HOLDER*", "LIMIT")
     for one in budgets:
         holder = ui.sentence(ui.bold(one["layer"]), " ", ui.cell(one["holder_id"]))
         table.add_row(holder, f"{one['limit']:,} {name_budget(one['budget'])}")
-    title = Text("calls take from these budgets: `toolgate quotas`", style="bold")
+    title = Text("calls count against these quotas: see `toolgate quotas`", style="bold")
     return Group(title, table) if budgets else None
 
 
@@ -155,7 +155,7 @@ def _render_visible(decisions: Sequence[Decision]) -> RenderableType:
 
 
 def _render_hidden(tools: Sequence[Decision], servers: Sequence[Decision]) -> RenderableType | None:
-    """A server left out whole is one line, however many tools it is known to have."""
+    """A server that is hidden as a whole is one line, however many tools it has."""
     if not tools and not servers:
         return None
     left_out = {one["server_id"] for one in servers}
@@ -178,7 +178,7 @@ def _name_column(decisions: Sequence[Decision]) -> str:
 
 
 def _count_kinds(decisions: Sequence[Decision]) -> str:
-    """`3 tools`, and with prompts and resources, if there are any."""
+    """`3 tools`, with prompts and resources if there are any."""
     kinds = Counter(kind_of(one["tool"]) for one in decisions)
     parts = [ui.count_of(kinds[""], "tool")] if kinds[""] or not decisions else []
     parts += [ui.count_of(kinds[kind], word) for kind, word in _WORDS.items() if kinds[kind]]
@@ -200,7 +200,7 @@ def _group_decisions(
         yield ui.bold(server_id), ui.join_names(names), tuple(values)
 
 
-_LATE: Final = "; the last minute comes in with the next"
+_LATE: Final = "; the last minute is not included"
 
 
 def render_token_tasks(response: JsonObject) -> RenderableType:
@@ -231,6 +231,6 @@ def _render_token_table(
     tail = ui.sentence(
         Text(ui.count_of(total["lists"], "list"), style="bold"),
         f" cost {cost}; results {total['result_tokens']:,}",
-        Text(f"\n{response['since']} to {response['until']}, by estimate{_LATE}", style=ui.DIM),
+        Text(f"\n{response['since']} to {response['until']}, estimated{_LATE}", style=ui.DIM),
     )
     return ui.stack_parts(table, tail)

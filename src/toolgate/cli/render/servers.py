@@ -1,4 +1,4 @@
-"""Servers and chat upstreams: the list, one in full, and what came of trying or changing one; nodes."""
+"""Servers, chat upstreams and nodes: lists, single records, and results of tests and changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from toolgate.cli.render import layout as ui
-from toolgate.cli.render.changes import point_to_diff
+from toolgate.cli.render.changes import point_to_review
 from toolgate.cli.render.layout import JsonObject
 
 STATE_STYLES: Final = {
@@ -21,9 +21,9 @@ STATE_STYLES: Final = {
 WORKING: Final = frozenset({"connected", "idle", "disabled"})
 TRANSPORTS: Final = {"stdio": "stdio", "streamable_http": "http", "http_sse_legacy": "sse"}
 STDERR_LINES: Final = 40
-"""As many as the hint of a failed start promises."""
+"""The number that the hint of a failed start promises."""
 MAX_NAMED: Final = 50
-"""Of the models that a trial found."""
+"""Models of one test that are listed: some lines."""
 
 
 def render_nodes(nodes: Sequence[JsonObject]) -> RenderableType:
@@ -62,11 +62,11 @@ def render_node_state(node: JsonObject) -> Text:
 
 
 def render_server_tools(response: JsonObject) -> RenderableType:
-    """One line a tool: its name on the MCP endpoint, what it costs, and what decided about it."""
+    """One line per tool: its exposed name, its tokens, and the rule that decided."""
     tools: Sequence[JsonObject] = response["tools"]
     others: Sequence[JsonObject] = response.get("others") or ()
     if not tools and not others:
-        return Text("no tools are known: see `toolgate servers test` for why")
+        return Text("no tools are known: run `toolgate servers test SERVER`")
     table = ui.grid("", "TOOL", ">TOKENS", "DIGEST", "DECIDED BY*")
     for one in tools:
         digest, rule = (one["digest"] or "")[:12], one["rule"] if one["allowed"] else "see below"
@@ -80,13 +80,13 @@ def render_server_tools(response: JsonObject) -> RenderableType:
         table if tools else None,
         Text(f"{offered} of {ui.count_of(len(tools), 'tool')} offered", style=ui.DIM),
         _render_decisions("PROMPT OR RESOURCE", [one for one in others if one["allowed"]]),
-        _render_decisions("HELD BACK", [one for one in (*tools, *others) if not one["allowed"]]),
-        point_to_diff([response["server_id"]]) if is_quarantined else None,
+        _render_decisions("HIDDEN", [one for one in (*tools, *others) if not one["allowed"]]),
+        point_to_review([response["server_id"]]) if is_quarantined else None,
     )
 
 
 def _render_decisions(title: str, decisions: Sequence[JsonObject]) -> RenderableType | None:
-    """By the names that patterns use, with room for what decided."""
+    """One line per name as patterns use it, with the rule that decided."""
     table = ui.grid("", f"{title}*", "DECIDED BY*")
     for one in decisions:
         why = ui.cell(one["rule"], ui.DIM)
@@ -101,9 +101,9 @@ def _render_allowed(one: JsonObject, name: str) -> tuple[Text, Text]:
 
 
 def render_servers(servers: Sequence[JsonObject]) -> RenderableType:
-    """One line a server; their problems follow the table, where there is room for them."""
+    """One line per server; their problems follow the table."""
     if not servers:
-        return Text("no servers yet: add one with `toolgate servers apply -f FILE`")
+        return Text("no servers: add one with `toolgate servers add NAME -- COMMAND`")
     has_nodes = any(server.get("nodes") for server in servers)
     columns = ("SERVER", "STATE", *([">NODES"] if has_nodes else []), ">TOOLS", ">CALLS", "VIA", "TAGS*")
     table = ui.grid(*columns)
@@ -135,23 +135,23 @@ def _list_conditions(server: JsonObject) -> Iterator[tuple[str, str]]:
         yield STATE_STYLES[health["state"]], condition
     if health.get("quarantined"):
         refused = ui.count_of(health["quarantined"], "definition")
-        yield ui.WARN, f"{refused} refused; `toolgate servers tools {server['server_id']}` says why"
+        yield ui.WARN, f"{refused} rejected; see `toolgate servers tools {server['server_id']}`"
     for node in server.get("nodes") or ():
         if condition := _describe_condition(node):
             yield STATE_STYLES[node["state"]], f"on {node['node_id']}: {condition}"
     if not server.get("allowed_tools"):
-        yield ui.WARN, "no tool is allowed; fill `allowed_tools`"
+        yield ui.WARN, "no tools are allowed: set `allowed_tools`"
 
 
 def _describe_condition(health: JsonObject) -> str:
-    """Why a server does not serve, or not yet. Empty: it does."""
+    """Why a server is not ready. Empty: it is ready."""
     if health.get("state") == "starting":
         return str(health.get("hint") or "")
     return str(health.get("last_error") or "") if health.get("state") in {"down", "degraded"} else ""
 
 
 def render_server(server: JsonObject) -> RenderableType:
-    """Everything about one server. Secrets come masked from the gateway."""
+    """Everything about one server. The gateway masks secrets."""
     health = ui.health_of(server)
     rows = (
         (
@@ -174,8 +174,8 @@ def render_server(server: JsonObject) -> RenderableType:
 
 def _list_details(server: JsonObject, health: JsonObject) -> dict[str, Any]:
     stdio: JsonObject = server.get("stdio") or {}
-    refused = f" (+{health['quarantined']} refused)" if health.get("quarantined") else ""
-    links = f"one for each session, {health.get('session_links') or 0} open"
+    refused = f" (+{health['quarantined']} rejected)" if health.get("quarantined") else ""
+    links = f"one per session, {health.get('session_links') or 0} open"
     launch = (server.get("http") or {}).get("url")
     if server.get("transport") == "stdio":
         launch = " ".join([str(stdio.get("command", "")), *map(str, stdio.get("args", []))])
@@ -185,7 +185,7 @@ def _list_details(server: JsonObject, health: JsonObject) -> dict[str, Any]:
         "state": _render_state(health),
         "last error": ui.cell(health.get("last_error"), ui.BAD),
         "hint": health.get("hint"),
-        "reached by": launch,
+        "command" if server.get("transport") == "stdio" else "url": launch,
         "login": _describe_login(server.get("login")),
         "environment": ui.join_names(stdio.get("env", {})),
         "allowed tools": ui.join_names(server.get("allowed_tools", []))
@@ -207,11 +207,11 @@ def _join_budgets(budgets: JsonObject) -> str:
 
 
 def _describe_verification(health: JsonObject) -> str:
-    """When the server itself last listed its tools, if that is not now."""
+    """When the server last listed its tools, if not in this run."""
     if health.get("state") in {"connected", "disabled"} or not health.get("tools"):
         return ""
     if not health.get("verified_ms"):
-        return "never: as its package's manifest says"
+        return "never: known from its package's manifest"
     return f"{ui.render_time(health['verified_ms'], ui.MINUTE_FORMAT)} UTC, not verified since"
 
 
@@ -245,7 +245,7 @@ def _render_listing(tools: Sequence[str], quarantined: Mapping[str, str]) -> Ite
         refused = (
             ui.sentence(ui.cell(name, ui.WARN), ": ", ui.cell(why)) for name, why in quarantined.items()
         )
-        yield Group(Text("refused definitions:", style=ui.WARN), ui.indent(Group(*refused)))
+        yield Group(Text("rejected definitions:", style=ui.WARN), ui.indent(Group(*refused)))
 
 
 def render_login(response: JsonObject) -> RenderableType:
@@ -258,14 +258,14 @@ def render_logout(response: JsonObject) -> RenderableType:
 
 
 def _describe_login(login: JsonObject | None) -> str:
-    """Until when, and whether it is renewed then."""
+    """Until when a login is valid, and whether it is renewed."""
     if not login:
         return ""
     by = f"logged in at {login['issuer']}"
     if login["expires_at_s"] is None:
         return by
     until = ui.render_time(login["expires_at_s"] * 1e3, ui.MINUTE_FORMAT)
-    return f"{by} until {until} UTC" + (", renewed by itself" if login["renews"] else "")
+    return f"{by} until {until} UTC" + (", renewed automatically" if login["renews"] else "")
 
 
 def _render_state(health: JsonObject) -> Text:
@@ -277,13 +277,13 @@ def _render_stderr(report: JsonObject) -> RenderableType | None:
     lines = ui.escape_block(str(report.get("stderr_tail") or "")).splitlines()[-STDERR_LINES:]
     if not lines:
         return None
-    return Group(Text("its last output:", style=ui.DIM), ui.indent(Text("\n".join(lines))))
+    return Group(Text("last output:", style=ui.DIM), ui.indent(Text("\n".join(lines))))
 
 
 def render_chat_upstreams(upstreams: Sequence[JsonObject]) -> RenderableType:
-    """One line an upstream: where it is, and what it is asked for."""
+    """One line per upstream: its URL and its models."""
     if not upstreams:
-        return Text("no chat upstreams yet: add one with `toolgate chat-upstreams apply -f FILE`")
+        return Text("no chat upstreams: add one with `toolgate chat-upstreams apply -f FILE`")
     table = ui.grid("UPSTREAM", "STATE", "MODE", "MODELS*", "URL*")
     for one in upstreams:
         models, state = ui.join_names(one["models"]), _render_switch(one)
@@ -292,7 +292,7 @@ def render_chat_upstreams(upstreams: Sequence[JsonObject]) -> RenderableType:
 
 
 def render_chat_upstream(upstream: JsonObject) -> RenderableType:
-    """Everything about one upstream. Secrets come masked from the gateway."""
+    """Everything about one upstream. The gateway masks secrets."""
     details = {
         "upstream": ui.bold(upstream["upstream_id"]),
         "name": upstream["display_name"],
@@ -302,12 +302,12 @@ def render_chat_upstream(upstream: JsonObject) -> RenderableType:
         "secret": upstream.get("auth_ref"),
         "headers": ui.join_names(f"{name}: {value}" for name, value in upstream["headers"].items()),
         "mode": upstream["mode"],
-        "names": upstream["name_profile"],
+        "name profile": upstream["name_profile"],
         "other tools": upstream["other_tools"],
         "undeclared calls": "filtered" if upstream["filter_undeclared_calls"] else "",
         "budgets": _join_budgets(upstream["budgets"]),
-        "answer within": f"{upstream['answer_timeout_ms']:,} ms",
-        "at once": f"{upstream['max_concurrency']:,}",
+        "timeout": f"{upstream['answer_timeout_ms']:,} ms",
+        "concurrency": f"{upstream['max_concurrency']:,}",
         "revision": upstream["revision"],
     }
     return ui.fact_table(details, ui.DIM)
@@ -318,16 +318,16 @@ def _render_switch(upstream: JsonObject) -> Text:
 
 
 def render_chat_trial(upstream_id: str, report: JsonObject) -> RenderableType:
-    """What an upstream said when it was asked for its models."""
+    """The result of listing the models of an upstream."""
     name = ui.bold(upstream_id)
     if not report["ok"]:
         hint = ui.indent(ui.cell(report["hint"])) if report["hint"] else None
         return ui.group_parts(ui.failed(name, ": ", ui.cell(report["error"])), hint)
-    none = ui.cell("its patterns admit none of them: callers get no model of it", ui.WARN)
+    none = ui.cell("no model matches the patterns in `models`", ui.WARN)
     return ui.stack_parts(
         ui.done(name, f": {ui.count_of(report['found'], 'model')} in {report['took_ms']:,} ms"),
-        _render_models("callers get", report["admitted"]) or none,
-        _render_models("callers do not get", report["others"]),
+        _render_models("offered models", report["admitted"]) or none,
+        _render_models("other models", report["others"]),
     )
 
 
