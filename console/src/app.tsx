@@ -65,20 +65,20 @@ const router = createBrowserRouter(
         page("runs/*", () => import("./pages/runs")),
         page("models/*", () => import("./pages/models")),
         page("keys/*", () => import("./pages/keys")),
-        { path: "*", element: <Empty title="There is no such page">Choose one from the menu.</Empty> },
+        { path: "*", element: <Empty title="Page not found">Choose a page from the menu.</Empty> },
       ],
     },
   ],
   { basename: "/console" },
 );
 
-/** Whether a failure says that the credential proves nothing; or, at the gate, nobody who could use the console. */
+/** Whether a failure means that the credential is invalid or, at the gate, that it may not use the console. */
 function isRefusal(error: unknown, isAtGate: boolean): boolean {
   return error instanceof ApiError && (error.status === 401 || (isAtGate && error.status === 403));
 }
 
-/** Lets in whom the gateway knows; everybody else is asked to log in. Whose login ends while something is typed finds
- *  the page again as it was: it stands behind the question meanwhile, and nobody sees it. */
+/** Lets in callers that the gateway knows and shows the login to all others. If a login ends while something is typed,
+ *  the page stays mounted and hidden behind the login. */
 function Gate() {
   const me = useQuery(meQuery);
   if (me.data !== undefined) {
@@ -92,7 +92,7 @@ function Gate() {
       </>
     );
   }
-  if (!me.isError) return <Loading what="Asking the gateway" />;
+  if (!me.isError) return <Loading what="Loading the console" />;
   return isRefusal(me.error, true) ? (
     <LoginPage />
   ) : (
@@ -100,8 +100,8 @@ function Gate() {
   );
 }
 
-/** A credential that stops proving anything, because it was revoked or has expired, leads back to the gate, where it is
- *  forgotten: who logs in there would show it again. */
+/** A credential that was revoked or has expired leads back to the gate, which drops it: the next login would send it
+ *  again. */
 function onRefused(isAtGate: boolean): void {
   if (isAtGate) setCredential(null);
   const me = queries.getQueryState(meQuery.queryKey);
@@ -126,7 +126,7 @@ export function App({ nonce }: { readonly nonce: string }) {
     <MantineProvider theme={theme} defaultColorScheme="auto" getStyleNonce={() => nonce}>
       <QueryClientProvider client={queries}>
         <Notifications position="top-right" />
-        {/* At once: fields whose value stands in the address would lose what is typed meanwhile. */}
+        {/* At once: fields whose value is in the address would lose what is typed meanwhile. */}
         <RouterProvider router={router} useTransitions={false} />
       </QueryClientProvider>
     </MantineProvider>

@@ -1,4 +1,4 @@
-/** The pages there are: what the menu shows, and to whom. */
+/** The pages: what the menu shows, and to which role. */
 import {
   IconActivity,
   IconBook2,

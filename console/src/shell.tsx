@@ -1,4 +1,4 @@
-/** The frame around every page: the menu, who one is, and whether what one sees is live. */
+/** The frame around every page: the menu, the caller, and whether the page is live. */
 import {
   ActionIcon,
   AppShell,
@@ -42,7 +42,7 @@ export function Shell() {
       padding="md"
     >
       <a href="#page" className="skip">
-        Skip to the page
+        Skip to content
       </a>
       <AppShell.Header>
         <Group h="100%" px="md" justify="space-between" wrap="nowrap">
@@ -77,7 +77,7 @@ export function Shell() {
       </AppShell.Navbar>
       <AppShell.Main id="page" tabIndex={-1}>
         <Suspense fallback={<Loading />}>
-          {/* The overview is not for everybody, and everybody begins there. */}
+          {/* Not every role may open the overview, but every login starts there. */}
           {pathname === "/" && home !== "/" ? <Navigate to={home} replace /> : <Outlet />}
         </Suspense>
       </AppShell.Main>
@@ -86,7 +86,7 @@ export function Shell() {
 }
 
 function LiveBadge({ isLive }: { readonly isLive: boolean }) {
-  const label = isLive ? "Changes show at once" : "Connecting: what you see may be old";
+  const label = isLive ? "Live: changes appear at once" : "Reconnecting: this page may be out of date";
   return (
     <Tooltip label={label}>
       <Badge variant="dot" color={isLive ? "green" : "orange"} tt="none" miw="max-content" aria-label={label}>
@@ -99,7 +99,7 @@ function LiveBadge({ isLive }: { readonly isLive: boolean }) {
 function SchemeToggle() {
   const { setColorScheme } = useMantineColorScheme();
   const isDark = useComputedColorScheme("light") === "dark";
-  const label = isDark ? "Light colours" : "Dark colours";
+  const label = isDark ? "Light mode" : "Dark mode";
   return (
     <ActionIcon
       variant="default"
@@ -125,7 +125,7 @@ function Who() {
       <Menu.Dropdown>
         <Menu.Label>
           Role <b>{me.role}</b>
-          {me.by === "loopback" ? ", trusted on this machine" : `, by a ${me.by}`}
+          {me.by === "loopback" ? ", trusted over loopback" : `, authenticated by ${me.by}`}
         </Menu.Label>
         <Menu.Label>Version {me.version}</Menu.Label>
         {me.by === "loopback" ? null : (

@@ -216,7 +216,7 @@ def photograph_lens() -> None:
             with tab_on(browser, URL, viewport=WINDOW, color_scheme=scheme, reduced_motion="reduce") as tab:
                 tab.goto(f"/console/scope?{query}")
                 tab.get_by_role("main").get_by_text("git_diff_staged").first.wait_for()
-                lens = tab.get_by_role("list", name="From all there is to what is seen").bounding_box()
+                lens = tab.get_by_role("list", name="Scope by layer").bounding_box()
                 assert lens is not None  # it is shown
                 end = lens["y"] + lens["height"] + MARGIN
                 tab.screenshot(

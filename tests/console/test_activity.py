@@ -32,14 +32,14 @@ def test_a_filter_narrows_the_list_and_is_part_of_the_address(tab: Page) -> None
     tab.get_by_label("Outcome").select_option("")
     table.get_by_role("button", name=GOOD).first.click()
     expect(table.get_by_role("row")).to_have_count(3)
-    tab.get_by_role("button", name="Without Tool, without its server: list_allowed_directories").click()
+    tab.get_by_role("button", name="Remove filter Tool (without server): list_allowed_directories").click()
     expect(table.get_by_role("row")).to_have_count(4)
 
 
 def test_what_happens_shows_at_once_unless_it_is_paused(tab: Page, gateway: Gateway) -> None:
     with tab.expect_response(lambda one: "/admin/api/audit/events" in one.url):
         tab.goto("/console/activity?tool=live.one")
-    expect(tab.get_by_text("Nothing like that happened")).to_be_visible()
+    expect(tab.get_by_text("No events match")).to_be_visible()
     gateway.http.post(CALL, json={"name": "live.one"})
     table = tab.get_by_role("region", name="Events")
     expect(table.get_by_role("row")).to_have_count(2)
@@ -58,7 +58,7 @@ def test_a_call_tells_its_whole_story(tab: Page, gateway: Gateway) -> None:
     expect(tab.get_by_role("region", name="Decision")).to_contain_text("Denied by the platform")
     (event,) = gateway.get("/admin/api/audit?tool=no.tool")["events"]
     expect(tab.get_by_role("table", name="Details")).to_contain_text(event["request_id"])
-    tab.get_by_role("link", name="See in the scope lens").click()
+    tab.get_by_role("link", name="Open the current decision in the scope lens").click()
     expect(tab).to_have_url("/console/scope?why=no.tool")
 
 
@@ -76,14 +76,14 @@ def test_a_call_shows_what_it_was_made_with_and_what_it_would_be_denied_by(
     expect(shown).to_contain_text('"note"')
     expect(shown).not_to_contain_text("hunter2")
     expect(shown).not_to_contain_text("\u202e")
-    expect(tab.get_by_role("region", name="Decision")).to_contain_text("It would be denied")
+    expect(tab.get_by_role("region", name="Decision")).to_contain_text("would deny it if it were enforced")
     expect(tab.get_by_text(re.compile(r"^about \d+ tokens$"))).to_be_visible()
 
 
 def test_the_processes_of_servers_are_events(tab: Page) -> None:
     tab.goto("/console/activity?type=spawn")
     table = tab.get_by_role("region", name="Events")
-    expect(table).to_contain_text("a process for git")
+    expect(table).to_contain_text("process of git")
     expect(table).to_contain_text("started")
 
 

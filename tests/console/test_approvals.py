@@ -64,7 +64,7 @@ def test_a_call_that_waits_is_approved_in_the_queue_and_then_made_once(
     tab: Page, gateway: Gateway, caller: dict[str, str]
 ) -> None:
     tab.goto("/console/approvals")
-    expect(tab.get_by_role("heading", name="No call waits")).to_be_visible()
+    expect(tab.get_by_role("heading", name="No pending approvals")).to_be_visible()
     waiting = write(gateway, caller, HIDING)["error"]["data"]["approval_id"]
     card = tab.get_by_role("article", name=f"Approval {waiting}")
     expect(card.get_by_label("arguments", exact=True)).to_contain_text("harmU+202ElessU+200B")
@@ -73,7 +73,7 @@ def test_a_call_that_waits_is_approved_in_the_queue_and_then_made_once(
     expect(card).to_be_hidden()
     made = write(gateway, caller, HIDING)
     again = write(gateway, caller, HIDING)
-    tab.get_by_label("Show", exact=True).select_option("used")
+    tab.get_by_label("State", exact=True).select_option("used")
     expect(tab.get_by_role("row", name="looked at")).to_be_visible()
 
     assert made["is_error"] is False
@@ -89,7 +89,7 @@ def test_a_call_is_denied_by_its_link_and_the_caller_gets_the_reason(
     assert asked["url"] == f"{gateway.url}/console/approvals/{asked['approval_id']}"
     tab.goto(asked["url"])
     tab.get_by_role("button", name="Deny").click()
-    expect(tab.get_by_text("Say why it is denied.")).to_be_visible()
+    expect(tab.get_by_text("Enter a reason for the denial.")).to_be_visible()
     assert gateway.get(f"/admin/api/approvals/{asked['approval_id']}")["state"] == "pending"
 
     tab.get_by_label("Reason").fill("not today")
@@ -109,7 +109,7 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
     row = tab.get_by_role("row", name="approved by elicitation")
     expect(row).to_contain_text("key:writer")
     row.click()
-    expect(tab.get_by_role("article")).to_contain_text("by key:writer (who called)")
+    expect(tab.get_by_role("article")).to_contain_text("by key:writer (elicited)")
     assert made.get("isError") in {None, False}
     assert (gateway.site.root / "files" / "note").read_text("utf-8") == "asked in place"
 
@@ -121,10 +121,10 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
     expect(tab.get_by_role("table", name="Details")).to_contain_text("approved by elicitation")
 
     tab.goto("/console/servers/filesystem/edit")
-    tab.get_by_role("switch", name="Ask who calls").uncheck()
+    tab.get_by_role("switch", name="Elicited approval").uncheck()
     tab.get_by_role("button", name="Review and save").click()
     tab.get_by_role("dialog", name="Save these changes").get_by_role("button", name="Save").click()
-    expect(tab.get_by_text("How it is reached")).to_be_visible()
+    expect(tab.get_by_text("Status on this node")).to_be_visible()
     saved = gateway.get("/admin/api/mcp/servers/filesystem")["approval_policy"]
     refused = write_where_one_can_be_asked(gateway, caller, "asked nowhere")
 

@@ -64,9 +64,9 @@ def test_tools_picked_across_packages_make_a_skill_and_a_url_with_exactly_them(
     prices = gateway.get(f"/api/v1/mcp/scope?tools={','.join(PICKED)}")
     cost = f"{prices['tokens']} of {prices['registered_tokens']:,} tokens"
     expect(tab.get_by_role("region", name="Picked tools")).to_contain_text("2 tools picked, about " + cost)
-    tab.get_by_role("link", name="Use them").click()
-    tab.get_by_label("Id", exact=True).fill("standup")
-    tab.get_by_label("Name, for people").fill('What "happened"')
+    tab.get_by_role("link", name="Use picks").click()
+    tab.get_by_label("ID", exact=True).fill("standup")
+    tab.get_by_label("Display name").fill('What "happened"')
     manifests = [_save(tab, tmp_path, form) for form in ("TOML", "JSON")]
     tab.get_by_role("tab", name="URL and clients").click()
     url = tab.get_by_label("URL", exact=True).inner_text()
@@ -101,7 +101,7 @@ def test_packages_picked_whole_make_a_url_that_follows_them_next_to_a_frozen_lis
     seen = gateway.get("/api/v1/mcp/scope?servers=stage,memory")
     size = f"2 packages ({len(seen['tools'])} tools) picked, about {seen['tokens']:,} of"
     expect(tab.get_by_role("region", name="Picked tools")).to_contain_text(size)
-    tab.get_by_role("link", name="Use them").click()
+    tab.get_by_role("link", name="Use picks").click()
     tab.get_by_role("tab", name="URL and clients").click()
     expect(tab.get_by_role("radio", name="Follows its packages")).to_be_checked()
     expect(tab.get_by_label("URL", exact=True)).to_contain_text("?servers=")
@@ -164,32 +164,32 @@ def test_a_tool_is_looked_at_and_called_with_what_was_typed_into_the_form_of_its
     expect(tab.get_by_role("article", name="filesystem.edit_file")).to_be_hidden()
     tab.get_by_label("Read-only").uncheck()
     tab.get_by_role("link", name="edit_file", exact=True).click()
-    takes = tab.get_by_role("region", name="What it takes")
+    takes = tab.get_by_role("region", name="Input schema")
     expect(takes.get_by_text("oldText")).to_be_visible()
     tab.get_by_role("tab", name="Try it").click()
     tab.get_by_role("button", name="Add to edits").click()
     tab.get_by_label("oldText").fill("Welcome.")
     tab.get_by_label("newText").fill("Come in.")
-    tab.get_by_role("button", name="Call it").click()
-    expect(tab.get_by_text("This is needed.")).to_be_visible()
+    tab.get_by_role("button", name="Call tool").click()
+    expect(tab.get_by_text("Required.")).to_be_visible()
     tab.get_by_label("path").fill(str(file))
-    tab.get_by_role("button", name="Call it").click()
+    tab.get_by_role("button", name="Call tool").click()
     expect(tab.get_by_role("region", name="Result")).to_contain_text("+Come in.")
 
     assert file.read_text("utf-8") == "Come in.\n"
 
     tab.get_by_text("JSON", exact=True).click()
     tab.get_by_label("Arguments", exact=True).fill('{"path": "/etc/hostname", "edits": []}')
-    tab.get_by_role("button", name="Call it").click()
-    expect(tab.get_by_role("region", name="Result").get_by_text("the tool failed")).to_be_visible()
+    tab.get_by_role("button", name="Call tool").click()
+    expect(tab.get_by_role("region", name="Result").get_by_text("tool error")).to_be_visible()
 
 
 def test_a_form_has_every_kind_of_field_and_turns_into_json_and_back(tab: Page) -> None:
     tab.goto("/console/catalog/tool?name=form.fill&tab=try")
-    tab.get_by_role("combobox", name="Which one").click()
+    tab.get_by_role("combobox", name="Variant").click()
     tab.get_by_role("option", name="Point").click()
     tab.get_by_label("lat").fill("95")
-    expect(tab.get_by_text("This is above 90.")).to_be_visible()
+    expect(tab.get_by_text("Must be at most 90.")).to_be_visible()
     tab.get_by_label("lat").fill("4.50")
     tab.get_by_role("combobox", name="mode").click()
     tab.get_by_role("option", name="slow").click()
@@ -202,7 +202,7 @@ def test_a_form_has_every_kind_of_field_and_turns_into_json_and_back(tab: Page) 
     tab.get_by_text("JSON", exact=True).click()
     typed = json.loads(tab.get_by_label("Arguments", exact=True).input_value())
     tab.get_by_text("Form", exact=True).click()
-    tab.get_by_role("button", name="Call it").click()
+    tab.get_by_role("button", name="Call tool").click()
     got = json.loads(tab.get_by_role("region", name="Result").get_by_label("text", exact=True).inner_text())
 
     assert got == typed
@@ -219,7 +219,7 @@ def test_a_pending_call_links_to_its_approval(tab: Page, gateway: Gateway) -> No
     tab.goto("/console/catalog/tool?name=filesystem.write_file&tab=try")
     tab.get_by_label("path").fill(str(gateway.site.root / "files" / "note"))
     tab.get_by_label("content").fill("hello")
-    tab.get_by_role("button", name="Call it").click()
+    tab.get_by_role("button", name="Call tool").click()
     tab.get_by_role("alert").get_by_role("link", name="approval").click()
     expect(tab.get_by_role("button", name="Approve")).to_be_visible()
 
@@ -235,5 +235,5 @@ def test_a_page_without_calls_says_so(tab: Page) -> None:
 
     tab.route("**/api/v1/me", at_a_control)
     tab.goto("/console/catalog/tool?name=git.git_log&tab=try")
-    expect(tab.get_by_role("alert")).to_contain_text("Tools are not called here")
-    expect(tab.get_by_role("button", name="Call it")).to_be_hidden()
+    expect(tab.get_by_role("alert")).to_contain_text("Calls are not available here")
+    expect(tab.get_by_role("button", name="Call tool")).to_be_hidden()

@@ -132,7 +132,7 @@ def test_xss_1_nothing_on_any_page_runs_is_fetched_or_hides(
 @pytest.mark.parametrize(
     ("tool", "role", "shown"),
     [
-        ("links", "region", "A resource javascript:alert(1)"),
+        ("links", "region", "Resource link javascript:alert(1)"),
         ("t2", "region", "<details open"),
         ("fails", "alert", "<script>alert(1)</script>"),
     ],
@@ -142,7 +142,7 @@ def test_xss_1_what_a_tool_answers_is_only_shown(tab: Page, tool: str, role: str
     tab.goto(f"/console/catalog/tool?name=hostile.{tool}&tab=try")
     settled(tab)
     in_form = found_in(tab)
-    tab.get_by_role("button", name="Call it").click()
+    tab.get_by_role("button", name="Call tool").click()
     expect(tab.get_by_role(role).filter(has_text=shown).first).to_be_visible()  # type: ignore[arg-type]
 
     assert (in_form, found_in(tab)) == ([], [])
@@ -152,7 +152,7 @@ def test_xss_1_dialogs_only_show(tab: Page) -> None:
     """XSS-1, XSS-3"""
     tab.goto("/console/pins/turning")
     tab.get_by_role("button", name="Approve all").click()
-    expect(tab.get_by_role("dialog").get_by_role("button", name="Not now")).to_be_visible()
+    expect(tab.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_visible()
     wrong = {"pins": found_in(tab)}
     tab.goto("/console/servers/hostile/edit")
     tab.get_by_role("button", name="Delete").click()
@@ -172,7 +172,7 @@ def test_xss_1_definitions_that_are_imported_are_only_shown(tab: Page) -> None:
     tab.goto("/console/servers/-/import")
     servers = {text: {"command": text, "args": [text], "env": {"A": text}} for text in joined(1_000)}
     tab.get_by_role("textbox", name="Definitions").fill(json.dumps({"mcpServers": servers}))
-    tab.get_by_role("button", name="See what it would do").click()
+    tab.get_by_role("button", name="Preview").click()
     expect(tab.get_by_role("region", name="Definitions").get_by_role("row").nth(3)).to_be_visible()
 
     assert found_in(tab) == []

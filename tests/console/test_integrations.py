@@ -53,7 +53,7 @@ def test_an_agent_switches_a_server_off_on_for_reading_and_back_to_the_default(
     expect(rows.nth(1)).to_contain_text("Fi<b>rst</b>")
     expect(rows.nth(1)).to_contain_text("by default")
 
-    switches = tab.get_by_role("radiogroup", name="one for you")
+    switches = tab.get_by_role("radiogroup", name="Your setting for one")
     switches.get_by_text("Off").click()
     expect(tab.get_by_text("one: off.")).to_be_visible()
     expect(switches.get_by_role("radio", name="Off")).to_be_checked()

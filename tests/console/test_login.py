@@ -203,10 +203,10 @@ def test_a_login_that_was_begun_elsewhere_is_not_finished_here(
     tab.on("request", lambda one: handed_in.append(one.url) if one.method == "POST" else None)
     tab.goto("/console/keys")
     tab.get_by_role("button", name="Log in with").click()
-    expect(tab.get_by_text("This login was not begun in this tab.")).to_be_visible()
+    expect(tab.get_by_text("This login was not started in this tab.")).to_be_visible()
     assert (kept(tab), handed_in) == ([], [])
 
-    tab.get_by_role("button", name="Begin again").click()
+    tab.get_by_role("button", name="Start again").click()
     expect(tab.get_by_role("button", name="Log in with")).to_be_visible()
 
 

@@ -29,16 +29,16 @@ ALONGSIDE: Final = {
     "catalog-bundle": ("catalog/picked?servers=git,notes&tab=connect", "Frozen list"),
     "catalog-quality": ("catalog/quality?all=true", "billing"),
     "catalog-category": ("catalog/in/files", "Shared files"),
-    "integrations": ("integrations", "For you"),
+    "integrations": ("integrations", "Your setting"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
     "unused-keys": ("unused?of=key", "assistant"),
     "unused-servers": ("unused?of=server", "billing"),
     "runs-modules": ("runs?tab=modules", "Upload"),
-    "task-runs": ("runs/stock", "Run it"),
-    "model": ("models/ollama", "Answer timeout"),
+    "task-runs": ("runs/stock", "Run"),
+    "model": ("models/ollama", "Response timeout"),
     "model-edit": ("models/ollama/edit", "What this change would do"),
-    "key": ("keys/ci", "Tasks it may act for"),
-    "key-new": ("keys/-/new", "Make the key"),
+    "key": ("keys/ci", "Allowed tasks"),
+    "key-new": ("keys/-/new", "Create key"),
 }
 """Pages of which there is no picture."""
 
@@ -88,7 +88,7 @@ def test_a_keyboard_alone_skips_the_menu_opens_a_row_and_leaves_a_dialog(tab: Pa
     tab.goto("/console/servers")
     expect(tab.get_by_role("row").filter(has_text="git")).to_be_visible()
     tab.keyboard.press("Tab")
-    expect(tab.get_by_role("link", name="Skip to the page")).to_be_focused()
+    expect(tab.get_by_role("link", name="Skip to content")).to_be_focused()
     tab.keyboard.press("Enter")
     expect(tab.get_by_role("main")).to_be_focused()
     tab.get_by_role("row").filter(has_text="git").focus()

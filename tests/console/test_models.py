@@ -50,7 +50,7 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     tab: Page, gateway: Gateway, models_url: str
 ) -> None:
     tab.goto("/console/models")
-    expect(tab.get_by_role("heading", name="No model can be asked yet")).to_be_visible()
+    expect(tab.get_by_role("heading", name="No chat upstreams yet")).to_be_visible()
     tab.get_by_role("link", name="New chat upstream").click()
     tab.get_by_role("textbox", name="Name", exact=True).fill("own")
     tab.get_by_role("textbox", name="URL").fill(models_url)
@@ -59,9 +59,9 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     tab.get_by_role("button", name="Add a header").click()
     tab.get_by_label("Header", exact=True).fill("x-team")
     tab.get_by_label("Value").fill("tools")
-    tab.get_by_label("Rounds").fill("3")
-    tab.get_by_role("button", name="Test it").click()
-    answered = tab.get_by_role("status").filter(has_text="It answered")
+    tab.get_by_label("Tool rounds").fill("3")
+    tab.get_by_role("button", name="Test connection").click()
+    answered = tab.get_by_role("status").filter(has_text="Connected in")
     expect(answered).to_contain_text("Callers get 2: small-1, small-2")
     expect(answered).to_contain_text("Callers do not get 1: <b>large</b>U+202E")
     assert gateway.get("/admin/api/chat-upstreams")["chat_upstreams"] == []
@@ -76,7 +76,7 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     )
 
     tab.get_by_role("link", name="Edit").click()
-    tab.get_by_label("It is asked").uncheck()
+    tab.get_by_label("Enabled").uncheck()
     tab.get_by_role("button", name="Save").click()
     expect(tab.get_by_text("disabled", exact=True)).to_be_visible()
     assert gateway.get("/admin/api/chat-upstreams/own")["enabled"] is False
@@ -85,6 +85,6 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     asked = tab.get_by_role("dialog")
     asked.get_by_label("Name").fill("own")
     asked.get_by_role("button", name="Delete").click()
-    expect(tab.get_by_role("heading", name="No model can be asked yet")).to_be_visible()
+    expect(tab.get_by_role("heading", name="No chat upstreams yet")).to_be_visible()
 
     assert gateway.get("/admin/api/chat-upstreams")["chat_upstreams"] == []

@@ -55,7 +55,7 @@ def test_the_overview_counts_servers_calls_denials_and_tokens(tab: Page) -> None
     expect(tokens).to_contain_text("7,000 for definitions")
     expect(tokens).to_contain_text("56,000 saved")
     expect(tokens.get_by_role("row", name="reader")).to_contain_text("490")
-    expect(tab.get_by_role("list", name="Budgets")).to_contain_text("0 of 500")
+    expect(tab.get_by_role("list", name="Rate limits and quotas")).to_contain_text("0 of 500")
     by_day = tokens.get_by_role("table", name="Tokens of definitions by day")
     expect(by_day.get_by_role("row")).to_have_count(8)
 

@@ -24,7 +24,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 def upload(tab: Page, file: Path) -> None:
     with tab.expect_file_chooser() as chooser:
-        tab.get_by_role("button", name="Upload a module").click()
+        tab.get_by_role("button", name="Upload module").click()
     chooser.value.set_files(file)
 
 
@@ -38,7 +38,7 @@ def padded(module: bytes, size: int) -> bytes:
 def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/runs?tab=modules")
     upload(tab, GUEST)
-    expect(tab.get_by_text("The module is kept")).to_be_visible()
+    expect(tab.get_by_text("Module uploaded")).to_be_visible()
     (module,) = gateway.get("/admin/api/modules")["modules"]
     workload = {"module": module["sha256"], "args": ["one", "echo"]}
     config = {"mcp.enabled": True, "mcp.default_server_ids": ["one"]}
@@ -47,10 +47,10 @@ def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gate
     tab.get_by_role("tab", name="Tasks").click()
     tab.get_by_role("row", name="parrot").click()
     tab.get_by_label("Input").fill('{"text": "hello from the console"}')
-    tab.get_by_role("button", name="Run it").click()
-    expect(tab.get_by_text("succeeded")).to_be_visible()
+    tab.get_by_role("button", name="Run").click()
+    expect(tab.get_by_text("succeeded").first).to_be_visible()
     expect(tab.get_by_label("output", exact=True)).to_contain_text("hello from the console")
-    expect(tab.get_by_role("region", name="Calls of tools")).to_contain_text("one.echo")
+    expect(tab.get_by_role("region", name="Tool calls")).to_contain_text("one.echo")
     (run,) = gateway.get("/api/v1/tasks/parrot/invocations")["invocations"]
 
     assert (run["state"], run["exit_code"]) == ("succeeded", 0)
@@ -59,9 +59,9 @@ def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gate
 def test_a_run_is_followed_while_it_goes_on_and_cancelled(tab: Page, gateway: Gateway) -> None:
     add_task(gateway.http, "sleeper", LONG)
     tab.goto("/console/runs/sleeper")
-    tab.get_by_role("button", name="Run it").click()
+    tab.get_by_role("button", name="Run").click()
     expect(tab.get_by_role("log")).to_contain_text("begun")
-    tab.get_by_role("button", name="Cancel it").click()
+    tab.get_by_role("button", name="Cancel run").click()
     expect(tab.get_by_text("cancelled", exact=True).first).to_be_visible()
     (run,) = gateway.get("/api/v1/tasks/sleeper/invocations")["invocations"]
 
@@ -78,7 +78,7 @@ def test_what_is_no_module_is_refused_and_a_large_one_is_sent_in_parts_and_delet
     upload(tab, broken)
     expect(tab.get_by_role("alert")).to_be_visible()
     upload(tab, large)
-    expect(tab.get_by_text("The module is kept")).to_be_visible()
+    expect(tab.get_by_text("Module uploaded")).to_be_visible()
     sha256 = hashlib.sha256(large.read_bytes()).hexdigest()
     assert gateway.get(f"/admin/api/modules/{sha256}")["size"] == large.stat().st_size
 

@@ -32,15 +32,15 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
     seen = [one for one in decisions if one["allowed"]]
 
     tab.goto("/console/scope?task=review")
-    funnel = tab.get_by_role("list", name="From all there is to what is seen").get_by_role("listitem")
+    funnel = tab.get_by_role("list", name="Scope by layer").get_by_role("listitem")
     expect(funnel.nth(0)).to_contain_text(f"{len(decisions)} tools")
-    expect(funnel.nth(2)).to_contain_text(f"takes away {len(taken)} tools")
-    expect(funnel.nth(4)).to_contain_text(f"Seen{len(seen)}")
+    expect(funnel.nth(2)).to_contain_text(f"excludes {len(taken)} tools")
+    expect(funnel.nth(4)).to_contain_text(f"In scope{len(seen)}")
     expect(funnel.nth(4)).to_contain_text(f"{sum(one['tokens'] for one in seen):,} tokens")
 
     funnel.nth(2).get_by_role("button").click()
     expect(tab).to_have_url(re.compile("layer=task"))
-    table = tab.get_by_role("region", name="Everything, in or out")
+    table = tab.get_by_role("region", name="Decisions")
     expect(table.get_by_text("git_reset", exact=True)).to_be_visible()
     expect(table.get_by_text("git_log", exact=True)).to_have_count(0)
 
@@ -49,7 +49,7 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
 def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
     tab.goto("/console/scope?task=review&why=git.git_reset")
     response = tab.get_by_role("region", name="Answer")
-    expect(response).to_contain_text("git.git_reset is not seen: denied by the task.")
+    expect(response).to_contain_text("git.git_reset is not in scope: denied by the task.")
     expect(response).to_contain_text("mcp.tool_denylist `git_reset`")
     expect(response.get_by_role("link", name="Open the task")).to_have_attribute(
         "href", "/console/tasks/review"
@@ -57,17 +57,19 @@ def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
 
     question = tab.get_by_label("Why is it missing?")
     question.fill("git.git_lgo")
-    expect(response).to_contain_text("Nothing is called git.git_lgo")
+    expect(response).to_contain_text("Nothing is named git.git_lgo")
     response.get_by_role("button", name="git.git_log").click()
-    expect(response).to_contain_text("git.git_log is seen.")
+    expect(response).to_contain_text("git.git_log is in scope.")
 
-    tab.get_by_role("combobox", name="Servers of the request").fill("memory")
-    tab.get_by_role("combobox", name="Servers of the request").press("Enter")
-    expect(response).to_contain_text("git.git_log is not seen: the request is for other servers.")
+    tab.get_by_role("combobox", name="Request servers").fill("memory")
+    tab.get_by_role("combobox", name="Request servers").press("Enter")
+    expect(response).to_contain_text(
+        "git.git_log is not in scope: its server is not selected by the request."
+    )
     shared = tab.url
     tab.goto("/console/")
     tab.goto(shared)
-    expect(response).to_contain_text("the request is for other servers")
+    expect(response).to_contain_text("its server is not selected by the request")
 
 
 def test_an_agent_looks_at_its_own_scope_and_learns_of_nothing_else(
@@ -80,6 +82,6 @@ def test_an_agent_looks_at_its_own_scope_and_learns_of_nothing_else(
     with tab_on(browser, gateway.url) as tab:
         tab.add_init_script(f"sessionStorage.setItem('toolgate.credential', '{secret}')")
         tab.goto("/console/scope?task=review&why=git.git_reset")
-        expect(tab.get_by_role("region", name="Answer")).to_contain_text("You see nothing that is called")
-        expect(tab.get_by_role("region", name="Everything, in or out").get_by_text("git_log")).to_be_visible()
+        expect(tab.get_by_role("region", name="Answer")).to_contain_text("Nothing in your scope is named")
+        expect(tab.get_by_role("region", name="Decisions").get_by_text("git_log")).to_be_visible()
         expect(tab.get_by_label("Key", exact=True)).to_have_count(0)

@@ -52,7 +52,7 @@ def test_servers_are_found_by_what_they_are_and_the_view_can_be_passed_on(
     tab.get_by_role("option", name="safe").click()
     expect(rows.filter(has_text="connected")).to_have_count(1)
     tab.get_by_label("Find").fill("missing")
-    expect(tab.get_by_role("heading", name="No server is like that")).to_be_visible()
+    expect(tab.get_by_role("heading", name="No servers match")).to_be_visible()
 
     expect(tab).to_have_url("/console/servers?tag=safe&q=missing")
 
@@ -73,19 +73,19 @@ def test_a_server_is_written_tried_and_saved(tab: Page, gateway: Gateway, world:
     tab.goto("/console/servers")
     tab.get_by_role("link", name="New server").click()
     tab.get_by_role("button", name="Test connection").click()
-    expect(tab.get_by_text("name the program to start")).to_be_visible()
+    expect(tab.get_by_text("enter the command to start")).to_be_visible()
     tab.get_by_label("Id", exact=False).first.fill("filesystem")
     tab.get_by_label("Command").fill(f"{launch['command']} {' '.join(launch['args'])}")
-    tab.get_by_role("button", name="Make it a program and its arguments").click()
-    expect(tab.get_by_text("there is a server of this id already")).to_be_visible()
+    tab.get_by_role("button", name="Split into command and arguments").click()
+    expect(tab.get_by_text("duplicate server ID")).to_be_visible()
     tab.get_by_label("Id", exact=False).first.fill("fresh")
-    tab.get_by_role("combobox", name="Variables of the node").fill("not a name")
-    tab.get_by_role("combobox", name="Variables of the node").press("Enter")
+    tab.get_by_role("combobox", name="Inherited environment variables").fill("not a name")
+    tab.get_by_role("combobox", name="Inherited environment variables").press("Enter")
     expect(tab.get_by_text("[0]: invalid environment variable name")).to_be_visible()
     tab.get_by_role("button", name="Remove not a name").click()
-    tab.get_by_role("button", name="Allow all its tools").click()
+    tab.get_by_role("button", name="Allow all tools").click()
     tab.get_by_role("button", name="Test connection").click()
-    expect(tab.get_by_role("status", name="Result of the test")).to_contain_text("It works")
+    expect(tab.get_by_role("status", name="Result of the test")).to_contain_text("Connection succeeded")
 
     assert "fresh" not in {one["server_id"] for one in gateway.get(SERVERS)["servers"]}
 
@@ -118,7 +118,7 @@ def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
     expect(tab.get_by_label("Value of variable 1")).to_have_value("***")
     tab.get_by_label("Display name").fill("Mine")
     gateway.put(f"{SERVERS}/keeper", {**before, "category": "Theirs"})
-    tab.get_by_role("button", name="Load it, keep what I typed").click()
+    tab.get_by_role("button", name="Load it, keep my edits").click()
     expect(tab.get_by_label("Category")).to_have_value("Theirs")
     expect(tab.get_by_label("Display name")).to_have_value("Mine")
     tab.get_by_role("link", name="Servers").first.click()
@@ -134,8 +134,8 @@ def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
     assert environment_of(gateway, "keeper")["API_TOKEN"] == "kept-as-it-is"
 
     tab.get_by_role("tab", name="History").click()
-    tab.get_by_role("button", name=f"Back to revision {before['revision']}").click()
-    tab.get_by_role("button", name="Go back").click()
+    tab.get_by_role("button", name=f"Roll back to revision {before['revision']}").click()
+    tab.get_by_role("button", name="Roll back", exact=True).click()
     eventually(lambda: gateway.get(f"{SERVERS}/keeper")["display_name"] == before["display_name"])
 
 
@@ -148,15 +148,15 @@ def test_a_file_of_another_program_is_taken_over_after_a_look_at_what_that_does(
     tab.goto("/console/servers")
     tab.get_by_role("link", name="Import").click()
     tab.get_by_role("textbox", name="Definitions").fill(text[1:])
-    tab.get_by_role("button", name="See what it would do").click()
+    tab.get_by_role("button", name="Preview").click()
     expect(tab.get_by_role("alert")).to_contain_text("neither JSON nor TOML")
     expect(tab.get_by_role("textbox", name="Definitions")).to_have_value(text[1:])
     tab.get_by_role("textbox", name="Definitions").fill(text)
-    tab.get_by_role("button", name="See what it would do").click()
+    tab.get_by_role("button", name="Preview").click()
     found = tab.get_by_role("region", name="Definitions").get_by_role("row")
     expect(found.filter(has_text="bad")).to_contain_text("is the mask of a secret")
-    tab.get_by_label("Take two").uncheck()
-    expect(found.filter(has_text="two")).to_contain_text("left out")
+    tab.get_by_label("Select two").uncheck()
+    expect(found.filter(has_text="two")).to_contain_text("skipped")
     tab.get_by_role("button", name="Import 1 server").click()
     expect(tab.get_by_role("heading", name="Servers", exact=True)).to_be_visible()
 
@@ -209,7 +209,7 @@ def test_someone_logs_in_to_a_server_that_wants_it_and_out_again(browser: Browse
         tab.get_by_role("button", name="Log out").click()
         expect(tab.get_by_text("No one has logged in", exact=True)).to_be_visible()
         tab.goto("/console/servers/-/login?code=theirs&state=another")
-        expect(tab.get_by_text("This login was not begun in this tab.")).to_be_visible()
+        expect(tab.get_by_text("This login was not started in this tab.")).to_be_visible()
         assert gateway.get(f"{SERVERS}/there")["login"] is None
         gateway.http.delete(f"{SERVERS}/there").raise_for_status()
 
@@ -223,7 +223,7 @@ def test_who_is_no_administrator_reads_the_record_and_changes_nothing(
             f"sessionStorage.setItem('toolgate.credential', {json.dumps(made.json()['secret'])})"
         )
         tab.goto("/console/servers/git/edit")
-        expect(tab.get_by_text("administrators alone change it")).to_be_visible()
+        expect(tab.get_by_text("only admins can change them")).to_be_visible()
         expect(tab.get_by_role("textbox", name="Command")).to_be_disabled()
         for name in ("Review and save", "Test connection", "Delete"):
             expect(tab.get_by_role("button", name=name)).to_have_count(0)

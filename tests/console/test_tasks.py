@@ -21,19 +21,19 @@ def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page,
     tab.goto("/console/tasks")
     tab.get_by_role("link", name="New task").click()
     tab.get_by_role("textbox", name="Name").fill("review")
-    tab.get_by_label("memory: may be asked for").check()
-    tab.get_by_label("git: start with it").check()
-    expect(tab.get_by_label("git: may be asked for")).to_be_checked()
-    tab.get_by_label("memory: start with it").check()
-    tab.get_by_label("memory: may be asked for").uncheck()
-    expect(tab.get_by_label("memory: start with it")).not_to_be_checked()
+    tab.get_by_label("memory: allowed").check()
+    tab.get_by_label("git: default").check()
+    expect(tab.get_by_label("git: allowed")).to_be_checked()
+    tab.get_by_label("memory: default").check()
+    tab.get_by_label("memory: allowed").uncheck()
+    expect(tab.get_by_label("memory: default")).not_to_be_checked()
     tab.get_by_role("switch", name="Only these tools").check()
     patterns = tab.get_by_role("combobox", name="Only these tools: entries")
     patterns.fill("git_diff*")
     patterns.press("Enter")
     expect(tab.get_by_text("git_diff* matches 3:")).to_be_visible()
     plan = tab.get_by_role("region", name="Plan")
-    expect(plan).to_contain_text("would newly see 3: +git/git_diff")
+    expect(plan).to_contain_text("gains 3: +git/git_diff")
     plan.get_by_role("button", name="Create task").click()
 
     expect(tab.get_by_role("heading", name="review", exact=True)).to_be_visible()
@@ -54,16 +54,16 @@ def test_a_policy_is_tried_before_it_is_enforced_has_budgets_and_leaves_approval
     gateway.put("/admin/api/tasks/trial", {"config": config})
     tab.goto("/console/tasks/trial/edit")
     tab.get_by_role("switch", name="Enforced").uncheck()
-    tab.get_by_role("button", name="Budgets over time").click()
-    tab.get_by_label("Calls a day").fill("500")
+    tab.get_by_role("button", name="Rate limits and quotas").click()
+    tab.get_by_label("Calls per day").fill("500")
     tab.get_by_role("button", name="Approvals and chat").click()
-    tab.get_by_role("switch", name="Ask who calls").uncheck()
+    tab.get_by_role("switch", name="Elicited approval").uncheck()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("git_reset")
     plan.get_by_role("button", name="Save").click()
 
     expect(tab.get_by_role("heading", name="trial", exact=True)).to_be_visible()
-    expect(tab.get_by_role("list", name="Budgets")).to_contain_text("0 of 500")
+    expect(tab.get_by_role("list", name="Rate limits and quotas")).to_contain_text("0 of 500")
     assert config_of(gateway, "trial") == {
         **config,
         "mcp.enforce": False,
@@ -72,7 +72,7 @@ def test_a_policy_is_tried_before_it_is_enforced_has_budgets_and_leaves_approval
     }
     tab.goto("/console/scope?task=trial&why=git.git_reset")
     expect(tab.get_by_role("region", name="Answer")).to_contain_text(
-        "The task would deny it, were it enforced"
+        "The task would deny it if it were enforced"
     )
 
 
@@ -84,7 +84,7 @@ def test_what_others_wrote_meanwhile_is_taken_over_and_what_was_typed_is_kept(
     tab.goto("/console/tasks/shared/edit")
     tab.get_by_label("Title").fill("Mine")
     gateway.put("/admin/api/tasks/shared", {"config": {**body["config"], "mcp.tool_denylist": ["git_reset"]}})
-    tab.get_by_role("button", name="Load what is there now").click()
+    tab.get_by_role("button", name="Load their version").click()
     tab.get_by_role("region", name="Plan").get_by_role("button", name="Save").click()
 
     expect(tab.get_by_role("heading", name="shared", exact=True)).to_be_visible()
@@ -119,14 +119,14 @@ def test_a_task_shows_what_is_amiss_and_the_url_to_paste_and_is_deleted_by_its_n
     config = {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "mcp.tool_denylist": ["no_such_tool"]}
     gateway.put("/admin/api/tasks/gone", {"config": config})
     tab.goto("/console/tasks")
-    expect(tab.get_by_role("row", name="gone")).to_contain_text("1 idle rule")
+    expect(tab.get_by_role("row", name="gone")).to_contain_text("1 unused rule")
     tab.get_by_role("row", name="gone").click()
     expect(tab.get_by_role("alert")).to_contain_text("no_such_tool")
     tab.get_by_role("tab", name="Connect").click()
     expect(tab.get_by_role("region", name="URL")).to_have_text(f"{gateway.url}/api/mcp/t/gone")
     tab.get_by_role("button", name="Delete").click()
     dialog = tab.get_by_role("dialog")
-    expect(dialog).to_contain_text("would no longer see 12")
+    expect(dialog).to_contain_text("loses 12")
     dialog.get_by_label("Name").fill("gone")
     dialog.get_by_role("button", name="Delete").click()
 
@@ -139,7 +139,7 @@ def test_no_part_of_the_form_that_is_folded_up_has_a_serious_finding(tab: Page, 
     tab.goto("/console/tasks/looked-at/edit")
     for section in ("Overrides of the profile", "Approvals and chat", "Workload"):
         tab.get_by_role("button", name=section).click()
-    expect(tab.get_by_text("nothing would change")).to_be_visible()
+    expect(tab.get_by_text("No changes")).to_be_visible()
 
     assert findings_in_both_schemes(tab) == []
 
@@ -157,14 +157,14 @@ def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gatew
     tab.get_by_role("option", name="git/git_log").click()
     expect(tab.get_by_text("git/git_log matches 1: git.git_log")).to_be_visible()
     tab.get_by_role("tab", name="dev").click()
-    tab.get_by_role("switch", name="Another selection in dev").check()
+    tab.get_by_role("switch", name="Separate selection for dev").check()
     tab.get_by_role("combobox", name="None of these tools").fill("git_reset")
     tab.get_by_role("combobox", name="None of these tools").press("Enter")
     tab.get_by_role("combobox", name="None of these tools").fill("@des")
     tab.get_by_role("option", name="@destructive").click()
     expect(tab.get_by_text("@destructive matches")).to_contain_text("git.git_reset")
     plan = tab.get_by_role("region", name="Plan")
-    expect(plan).to_contain_text("would newly see 1: +git/git_log")
+    expect(plan).to_contain_text("gains 1: +git/git_log")
     plan.get_by_role("button", name="Create profile").click()
 
     expect(tab.get_by_role("link", name="bounded")).to_be_visible()
@@ -195,7 +195,7 @@ def test_a_rollout_is_shown_with_its_share_widened_promoted_and_rolled_back(
     dialog.get_by_role("button", name="Change").click()
     expect(card.get_by_role("heading", name="Version 2 for 50 % of callers")).to_be_visible()
     card.get_by_role("button", name="Promote").click()
-    expect(dialog).to_contain_text("would newly see 1: +git/git_diff")
+    expect(dialog).to_contain_text("gains 1: +git/git_diff")
     dialog.get_by_role("button", name="Promote").click()
 
     expect(card).to_have_count(0)
@@ -224,13 +224,13 @@ def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: 
     tab.get_by_text("Tasks", exact=True).last.click()
     tab.get_by_role("row", name="wide").click()
     expect(tab.get_by_role("region", name="Unused tools")).to_contain_text("git.git_diff")
-    expect(tab.get_by_text("20 of 21 tools it is granted were not used")).to_be_visible()
-    tab.get_by_role("link", name="A policy without them").click()
+    expect(tab.get_by_text("20 of 21 granted tools were not used")).to_be_visible()
+    tab.get_by_role("link", name="Policy without them").click()
     expect(tab.get_by_text("1 call used 1 tool.")).to_be_visible()
-    expect(tab.get_by_role("region", name="Would go").first).to_contain_text("git.git_diff")
-    expect(tab.get_by_role("region", name="Stays").first).to_contain_text("memory.read_graph")
+    expect(tab.get_by_role("region", name="Unused", exact=True).first).to_contain_text("git.git_diff")
+    expect(tab.get_by_role("region", name="Used", exact=True).first).to_contain_text("memory.read_graph")
     assert findings_in_both_schemes(tab) == []
-    tab.get_by_role("button", name="Review this policy").click()
+    tab.get_by_role("button", name="Review policy without them").click()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("git_diff")
     plan.get_by_role("button", name="Save").click()

@@ -7,12 +7,17 @@ import { credential } from "./session";
 export { ApiError } from "./error";
 export type Shapes = components["schemas"];
 
-const UNREACHABLE = new ApiError(0, "unreachable", "the gateway cannot be reached", "is it running?");
+const UNREACHABLE = new ApiError(
+  0,
+  "unreachable",
+  "the gateway cannot be reached",
+  "check that it is running",
+);
 
 const authorize: Middleware = {
   onRequest({ request }) {
     const token = credential();
-    // Who tries another one shows that, and not the one that is kept.
+    // A caller that tries another credential sends that one, not the stored one.
     if (token !== null && !request.headers.has("Authorization"))
       request.headers.set("Authorization", `Bearer ${token}`);
     return request;
@@ -30,20 +35,20 @@ interface Answered<T> {
   readonly response: Response;
 }
 
-/** What was answered; an ApiError is thrown where that was a failure. */
+/** The response body. Throws an ApiError if the request failed. */
 export async function take<T>(answered: Promise<Answered<T>>): Promise<T> {
   const { data, error, response } = await answered;
   if (response.ok) return data as T;
   throw toError(response.status, error);
 }
 
-/** What was answered, and the ETag to change it by. */
+/** The response body, and the ETag to change it by. */
 export async function takeTagged<T>(answered: Promise<Answered<T>>): Promise<{ record: T; etag: string }> {
   const { response } = await answered;
   return { record: await take(answered), etag: response.headers.get("ETag") ?? "" };
 }
 
-/** The failure in an answer's body, whatever that is. */
+/** The failure in a response body. */
 export function toError(status: number, body: unknown): ApiError {
   const said = (body as { error?: Partial<Shapes["ErrorDetail"]> } | undefined)?.error;
   return new ApiError(

@@ -1,6 +1,6 @@
-/** Failures, apart from what sends requests: so that what only tells of them needs no browser. */
+/** Failures. Separate from the client, so that code which only shows them needs no browser. */
 
-/** A failure as the gateway tells it: what happened, and what to do next. */
+/** A failure as the gateway returns it: what happened, and what to do next. */
 export class ApiError extends Error {
   constructor(
     readonly status: number,

@@ -1,4 +1,4 @@
-/** The way out: the credential is forgotten, the gate closes, and nothing that was seen is kept. */
+/** Logout: drops the credential and every cached response. */
 import type { QueryClient } from "@tanstack/react-query";
 import { meQuery } from "./me";
 import { setCredential } from "./session";

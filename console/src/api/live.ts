@@ -26,7 +26,7 @@ function refresh(queries: QueryClient, kinds: readonly string[]): void {
   if (kinds.length > 0) void queries.invalidateQueries({ queryKey: ["derived"] });
 }
 
-/** Keep the queries current for as long as the component stands. False while the watch is broken. */
+/** Keep the queries current while the component is mounted. False while the watch is broken. */
 export function useLive(isAllowed: boolean): boolean {
   const queries = useQueryClient();
   const [isLive, setLive] = useState(false);
@@ -38,7 +38,7 @@ export function useLive(isAllowed: boolean): boolean {
       event: (event: StreamEvent) => {
         setLive(true);
         refresh(queries, kindsOf(event));
-        // What was asked for meanwhile got no answer, and what happened meanwhile was not told.
+        // Queries sent meanwhile failed, and events of that time were missed.
         if (isBroken) void queries.invalidateQueries();
         isBroken = false;
       },

@@ -1,4 +1,4 @@
-/** Who looks at the console, and what that role may do. Buttons follow it; the gateway decides. */
+/** The caller and what its role may do. Buttons follow it; the gateway decides. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api, type Shapes, take } from "./client";
 
@@ -6,7 +6,7 @@ export type Role = Shapes["MeShown"]["role"];
 
 const ORDER: readonly Role[] = ["agent", "viewer", "publisher", "admin"];
 
-/** Whether `role` is `needed` or above it. `node` stands apart. */
+/** Whether `role` is `needed` or above it. `node` is outside the order. */
 export function reaches(role: Role, needed: Role): boolean {
   return ORDER.includes(role) && ORDER.indexOf(role) >= ORDER.indexOf(needed);
 }
@@ -18,14 +18,14 @@ export const meQuery = queryOptions({
   staleTime: 60_000,
 });
 
-/** Who is logged in. Only below the gate, where somebody is. */
+/** The caller. Only below the gate, where someone is logged in. */
 export function useMe(): Shapes["MeShown"] {
   const { data } = useQuery(meQuery);
-  if (data === undefined) throw new Error("nobody is logged in here");
+  if (data === undefined) throw new Error("no one is logged in");
   return data;
 }
 
-/** Whether who is logged in may do what needs `role`. */
+/** Whether the caller may do what needs `role`. */
 export function useMay(role: Role): boolean {
   return reaches(useMe().role, role);
 }

@@ -1,10 +1,10 @@
-/** The lists that several pages show, each asked for once. */
+/** The lists that several pages show, each fetched once. */
 import { queryOptions } from "@tanstack/react-query";
 import { allPages } from "./all-pages";
 import { api, take } from "./client";
 
 const PAGE = 1000;
-/** Health is no record and no watch tells of it, so servers are looked at now and then. */
+/** Health is not a record, so no watch reports it; servers are polled. */
 const HEALTH_MS = 5_000;
 
 export const serversQuery = queryOptions({
@@ -54,7 +54,7 @@ export const nodesQuery = queryOptions({
   refetchInterval: HEALTH_MS,
 });
 
-/** With what waits, which is no record either. */
+/** With its pending changes, which are not records either. */
 export const pinsQuery = queryOptions({
   queryKey: ["pin", "all"],
   queryFn: async ({ signal }) => {

@@ -2198,7 +2198,7 @@ export interface paths {
         post: operations["finish-an-upload"];
         /**
          * Discard an upload
-         * @description Delete the parts of your upload. Succeeds also if there are none.
+         * @description Delete the parts of your upload. Succeeds also without any part.
          *
          *     Needs the role `publisher` or above.
          */

@@ -29,7 +29,7 @@ function parseEvent(block: string): StreamEvent {
   return { ...found, data: found.data.join("\n") };
 }
 
-/** Follow `path` until it ends, fails, or `signal` says so. */
+/** Follow `path` until it ends, fails, or `signal` aborts. */
 export async function followStream(
   path: string,
   onEvent: (event: StreamEvent) => void,
@@ -55,8 +55,8 @@ export async function followStream(
 
 const RETRY_MS = [1_000, 2_000, 5_000, 10_000];
 
-/** Follow `path` for as long as `signal` allows: after each end again, from the last event that came. `gap` is told
- *  before each new try. Where the gateway refuses to go on from there, the next try begins anew. */
+/** Follow `path` until `signal` aborts. Reconnects from the last event; calls `gap` before each retry. If the gateway
+ *  cannot resume from there, the next try starts over. */
 export async function keepFollowing(
   path: () => string,
   on: { event: (event: StreamEvent) => void; gap?: (failure: unknown) => void },

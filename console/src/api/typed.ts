@@ -1,9 +1,9 @@
-/** Whether something is typed that is not saved: a credential that ends meanwhile must not take it along. */
+/** Whether there is unsaved input: a credential that expires meanwhile must not discard it. */
 import { useEffect } from "react";
 
 const holders = new Set<object>();
 
-/** As long as `isTyped`, the page stays as it is, whatever becomes of the login. */
+/** While `isTyped`, the page stays as it is, even if the login ends. */
 export function useTyped(isTyped: boolean): void {
   useEffect(() => {
     if (!isTyped) return;

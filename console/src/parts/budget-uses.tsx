@@ -1,4 +1,4 @@
-/** Budgets over time, and what is used of them at all nodes together: the fullest first. */
+/** Rate limits and quotas, and their usage across all nodes: the fullest first. */
 import { Anchor, Group, Progress, Stack, Text } from "@mantine/core";
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -32,12 +32,12 @@ interface BudgetUsesProps {
 export function BudgetUses({ of, most }: BudgetUsesProps) {
   const query = useQuery(budgetsQuery);
   return (
-    <Loaded query={query} what="Reading the budgets">
+    <Loaded query={query} what="Loading rate limits and quotas">
       {(found) => {
         const uses = found.filter((one) => !of || (one.holder_kind === of.kind && one.holder_id === of.id));
         return uses.length === 0 ? (
           <Text size="sm" c="dimmed">
-            No limit over time.
+            No rate limits or quotas.
           </Text>
         ) : (
           <Uses uses={uses.slice(0, most)} isNamed={of === undefined} />
@@ -49,7 +49,14 @@ export function BudgetUses({ of, most }: BudgetUsesProps) {
 
 function Uses({ uses, isNamed }: { readonly uses: readonly Use[]; readonly isNamed: boolean }) {
   return (
-    <Stack component="ul" aria-label="Budgets" gap="sm" m={0} p={0} style={{ listStyle: "none" }}>
+    <Stack
+      component="ul"
+      aria-label="Rate limits and quotas"
+      gap="sm"
+      m={0}
+      p={0}
+      style={{ listStyle: "none" }}
+    >
       {uses.map((one) => (
         <li key={`${one.holder_kind} ${one.holder_id} ${one.budget}`}>
           <Group justify="space-between" gap="xs">
@@ -58,7 +65,7 @@ function Uses({ uses, isNamed }: { readonly uses: readonly Use[]; readonly isNam
               {count(one.limit)}
             </Text>
             <Text size="sm" c="dimmed" title={moment(one.resets_at_ms)}>
-              anew {ago(one.resets_at_ms)}
+              resets {ago(one.resets_at_ms)}
             </Text>
           </Group>
           <Progress

@@ -1,4 +1,4 @@
-/** Nothing is deleted by a slip: what would break is shown, and the name has to be typed. */
+/** Confirms a deletion: shows its plan, and asks for the name. */
 import { Modal } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { PlanPanel } from "./plan-panel";
@@ -29,7 +29,7 @@ function Confirmation({ kind, id, onClose, remove, onRemoved }: ConfirmDeletePro
   const plan = usePlan({ kind, id, body: null });
   const removal = useMutation({ mutationFn: remove, onSuccess: onRemoved });
   return (
-    <Loaded query={plan} what="Looking what would break">
+    <Loaded query={plan} what="Computing the plan">
       {(shown) => (
         <TypedName
           name={id}

@@ -1,4 +1,4 @@
-/** What to paste into each client, so that it has the selected tools. */
+/** The settings to paste into each client. */
 import { Alert, Code, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -52,7 +52,7 @@ function Client({ client }: { readonly client: Shapes["AssistantShown"] }) {
         <>
           <Text size="sm">Run this:</Text>
           <CodeBlock text={client.command} label="command" />
-          <Text size="sm">Or write it yourself:</Text>
+          <Text size="sm">Or add this yourself:</Text>
         </>
       ) : null}
       <Text size="sm">

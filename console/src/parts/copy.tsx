@@ -1,4 +1,4 @@
-/** Text to take along: a button that copies, and a block that has one. */
+/** A copy button, and a text block with one. */
 import { ActionIcon, Box, CopyButton, Tooltip } from "@mantine/core";
 import { IconCheck, IconCopy } from "@tabler/icons-react";
 import { Untrusted } from "./untrusted";

@@ -25,11 +25,11 @@ interface DataTableProps<Row> {
   /** The column sorted by at first, and whether from the top down. */
   readonly sort?: { readonly key: string; readonly isDown?: boolean };
   readonly height?: number | string;
-  /** In place of the rows, where there are none. */
+  /** Shown if there are no rows. */
   readonly empty?: ReactNode;
 }
 
-/** Below this many all rows are made, so that the browser's own search finds them. */
+/** Below this many, all rows are rendered, so that the browser's search finds them. */
 const ALL_UP_TO = 100;
 const ROW_PX = 44;
 

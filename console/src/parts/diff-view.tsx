@@ -13,13 +13,13 @@ function text(value: unknown): string {
 function sides({ before, after }: Shapes["FieldShown"]): { before: string; after: string } {
   const lists = listDifference(before, after);
   if (lists === null) return { before: text(before), after: text(after) };
-  const same = lists.same > 0 ? [`(and ${lists.same} that stay)`] : [];
+  const same = lists.same > 0 ? [`(and ${lists.same} unchanged)`] : [];
   const said = (entries: readonly string[]) => [...entries, ...same].join("\n") || "–";
   return { before: said(lists.removed), after: said(lists.added) };
 }
 
 export function FieldDiff({ fields }: { readonly fields: readonly Shapes["FieldShown"][] }) {
-  if (fields.length === 0) return <Text c="dimmed">Nothing differs.</Text>;
+  if (fields.length === 0) return <Text c="dimmed">No differences.</Text>;
   return (
     <Table.ScrollContainer minWidth={360} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
       <Table withTableBorder>

@@ -15,5 +15,5 @@ test("what would run, or lead nowhere, is not", () => {
     "x",
     "",
   ])
-    expect(() => pageOf(url)).toThrow("no page of the web");
+    expect(() => pageOf(url)).toThrow("not an http or https URL");
 });

@@ -1,4 +1,4 @@
-/** What is known of something: names, and beside each what it is. */
+/** A definition list: names and values. */
 import { Group, Table, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 

@@ -1,4 +1,4 @@
-/** What a record was before, what each change did to it, and the way back. */
+/** The history of a record: each change with its diff, and rollback. */
 import { Badge, Button, Group, Modal, Text, Timeline } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -100,14 +100,14 @@ export function HistoryPanel({ kind, id, writer = "admin" }: HistoryPanelProps) 
   const [back, setBack] = useState<number | null>(null);
   const mayWrite = useMay(writer);
   return (
-    <Loaded query={query} what="Reading the history">
+    <Loaded query={query} what="Loading the history">
       {({ entries }) => (
         <>
           <Entries entries={entries} onBack={mayWrite ? setBack : undefined} />
           <Modal
             opened={back !== null}
             onClose={() => setBack(null)}
-            title={`Back to revision ${back}`}
+            title={`Roll back to revision ${back}`}
             size="lg"
           >
             {back !== null ? (
@@ -116,8 +116,8 @@ export function HistoryPanel({ kind, id, writer = "admin" }: HistoryPanelProps) 
                 write={(plan) => pastOf(kind, id).rollback(back, plan)}
                 onWritten={() => setBack(null)}
                 onClose={() => setBack(null)}
-                yes="Go back"
-                no="Keep it as it is"
+                yes="Roll back"
+                no="Cancel"
               />
             ) : null}
           </Modal>
@@ -129,7 +129,7 @@ export function HistoryPanel({ kind, id, writer = "admin" }: HistoryPanelProps) 
 
 interface EntriesProps {
   readonly entries: readonly Shapes["EntryShown"][];
-  /** Told the revision to go back to; without it there is no way back. */
+  /** Called with the revision to roll back to; without it there is no button. */
   readonly onBack?: (revision: number) => void;
 }
 
@@ -142,7 +142,8 @@ export function Entries({ entries, onBack }: EntriesProps) {
           <FieldDiff fields={entry.fields} />
           {place > 0 && onBack ? (
             <Button size="xs" variant="default" mt="xs" onClick={() => onBack(entry.revision)}>
-              Back to revision {entry.revision}
+              {" "}
+              Roll back to revision {entry.revision}
             </Button>
           ) : null}
         </Timeline.Item>

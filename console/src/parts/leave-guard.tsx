@@ -1,4 +1,4 @@
-/** Who leaves with something typed and not saved is asked first; whose login ends does not lose it. */
+/** Asks before unsaved input is lost, and keeps it if the login ends. */
 import { Button, Group, Modal, Stack, Text } from "@mantine/core";
 import { useEffect } from "react";
 import { useBlocker } from "react-router";
@@ -26,7 +26,7 @@ export function LeaveGuard({ isDirty }: { readonly isDirty: boolean }) {
       title="Leave without saving?"
     >
       <Stack>
-        <Text>What you have typed would be lost.</Text>
+        <Text>Unsaved changes would be lost.</Text>
         <Group justify="flex-end">
           <Button variant="default" onClick={() => blocker.reset?.()} data-autofocus>
             Stay

@@ -9,7 +9,7 @@ export interface ListDifference {
 /** Lists of so few entries are best read whole. */
 const FEW = 6;
 
-/** A list of texts, also one that stands as JSON in a text; null: it is none. */
+/** A list of texts, also as JSON in a text; null: not a list. */
 function listOf(value: unknown): string[] | null {
   let read = value;
   if (typeof value === "string" && value.startsWith("[")) {

@@ -59,7 +59,7 @@ export function TextsField({
         limit={MOST}
         splitChars={[" "]}
         acceptValueOnBlur
-        placeholder={isPatterns ? "Add a pattern, like get_*, git/* or @read_only" : "Add one"}
+        placeholder={isPatterns ? "Add a pattern, such as get_*, git/* or @read_only" : "Add"}
       />
       {isPatterns ? <PatternPreview patterns={value} isDeny={isDeny} /> : null}
     </Stack>
@@ -91,7 +91,7 @@ export function OptionalList({ label, about, value, onChange, ...rest }: Optiona
           onChange={onChange}
         />
       )}
-      {value?.length === 0 ? <Text size="sm">The list is empty: nothing passes it.</Text> : null}
+      {value?.length === 0 ? <Text size="sm">The list is empty: it allows nothing.</Text> : null}
     </Stack>
   );
 }
@@ -109,14 +109,14 @@ export function ToolLists({ allow, deny, set }: ToolListsProps) {
     <>
       <OptionalList
         label="Only these tools"
-        about="Patterns of which a tool must match one."
+        about="A tool must match one of these patterns."
         value={allow}
         onChange={(chosen) => set({ allow: chosen })}
         isPatterns
       />
       <TextsField
         label="None of these tools"
-        about="Patterns of which a tool may match none."
+        about="Tools that match a pattern are denied."
         value={deny}
         onChange={(chosen) => set({ deny: chosen })}
         isPatterns

@@ -49,7 +49,7 @@ function Match({ match }: { readonly match: Shapes["MatchShown"] }) {
           <Untrusted text={match.error} />
         </Text>
       ) : isNothing ? (
-        "matches nothing that is registered"
+        "matches no registered tools"
       ) : (
         <>
           matches {count(match.count)}: <Untrusted text={match.tools.slice(0, MOST).join(", ")} mono />

@@ -1,4 +1,4 @@
-/** What a change would do, before it is made: to the record, and to every task that would notice. */
+/** The plan of a change: its effect on the record and on every affected task. */
 import { Alert, Badge, Card, Group, List, Stack, Text } from "@mantine/core";
 import type { Shapes } from "@/api/client";
 import { FieldDiff } from "./diff-view";
@@ -14,7 +14,7 @@ export function PlanPanel({ plan }: { readonly plan: Plan }) {
   return (
     <Stack gap="md">
       <Warnings warnings={plan.warnings} />
-      {plan.changes.length === 0 ? <Text>Everything is so already: nothing would change.</Text> : null}
+      {plan.changes.length === 0 ? <Text>No changes: the record is already like this.</Text> : null}
       {plan.changes.map((change) => (
         <Stack key={`${change.kind}/${change.id}`} gap={4}>
           <Group gap="xs">
@@ -42,7 +42,7 @@ const COLOURS: Readonly<Record<Shapes["ChangeShown"]["operation"], string>> = {
 export function Warnings({ warnings }: { readonly warnings: readonly string[] }) {
   if (warnings.length === 0) return null;
   return (
-    <Alert color="yellow" title="Mind">
+    <Alert color="yellow" title="Warning">
       <List size="sm">
         {warnings.map((one) => (
           <List.Item key={one}>
@@ -63,12 +63,12 @@ function TaskPlans({ plan }: { readonly plan: Plan }) {
             {task.task_id === null ? "Callers without a task" : <Untrusted text={task.task_id} mono />}
             {task.share < 100 ? ` · ${task.share} % of its callers` : null}
           </Text>
-          <Tools title="would newly see" tools={task.added} sign="+" />
-          <Tools title="would no longer see" tools={task.removed} sign="−" />
-          <Tools title="could newly ask for" tools={task.reach_added} sign="+" />
-          <Tools title="could no longer ask for" tools={task.reach_removed} sign="−" />
+          <Tools title="gains" tools={task.added} sign="+" />
+          <Tools title="loses" tools={task.removed} sign="−" />
+          <Tools title="may now request" tools={task.reach_added} sign="+" />
+          <Tools title="may no longer request" tools={task.reach_removed} sign="−" />
           {task.refusal ? (
-            <Text c="var(--mantine-color-error)">Requests would be refused: {task.refusal.message}</Text>
+            <Text c="var(--mantine-color-error)">Requests would be denied: {task.refusal.message}</Text>
           ) : null}
           {task.problem ? (
             <Text c="var(--mantine-color-error)">
@@ -78,10 +78,8 @@ function TaskPlans({ plan }: { readonly plan: Plan }) {
         </Card>
       ))}
       <Text c="dimmed" size="sm">
-        {plan.tasks.length === 0
-          ? "No task would notice."
-          : `${plan.unchanged} other tasks would not notice.`}
-        {plan.unlisted.length > 0 ? " What new servers add is not known before they are connected." : ""}
+        {plan.tasks.length === 0 ? "No task is affected." : `${plan.unchanged} other tasks are not affected.`}
+        {plan.unlisted.length > 0 ? " The tools of new servers are unknown until they connect." : ""}
       </Text>
     </Stack>
   );

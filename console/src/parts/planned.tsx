@@ -1,4 +1,4 @@
-/** The last look at a change: what it would do, and the button that makes exactly that. */
+/** The review of a change: its plan, and the button that applies it. */
 import { Button, Group, Stack } from "@mantine/core";
 import { PlanPanel } from "./plan-panel";
 import { Failure, Loaded } from "./states";
@@ -20,7 +20,7 @@ export function Planned({ change, write, onWritten, onClose, yes, no }: PlannedP
   const plan = usePlan(change);
   const writing = useWriting({ kind: change.kind, write, onWritten });
   return (
-    <Loaded query={plan} what="Looking what would change">
+    <Loaded query={plan} what="Computing the plan">
       {(shown) => (
         <Stack>
           <PlanPanel plan={shown} />

@@ -1,4 +1,4 @@
-/** A page that failed in itself: the rest of the console goes on. */
+/** The error boundary of a page: the rest of the console keeps working. */
 import { useRouteError } from "react-router";
 import { Failure } from "./states";
 

@@ -7,7 +7,7 @@ test.each([
   ["mcp.profile `p` version 5 (candidate) deny `x`", "the denylist of the task's profile"],
   ["mcp.profile_overrides tool_denylist `x`", "the denylist of the task's overrides"],
   ["?profile= `p` deny `x`", "the denylist of the request's profile"],
-  ["allowed_tools `*`", "the tools its server allows"],
+  ["allowed_tools `*`", "the allowed tools of its server"],
   ["mcp.approval_policy: always", "the approval policy of the task"],
   ["approval_policy per_tool `delete_*`: always", "the approval policy of its server"],
   ["something new", ""],

@@ -1,4 +1,4 @@
-/** Reasons and rules, as the gateway gives them, in the words of people. */
+/** Words for the gateway's reasons and rules. */
 import type { Shapes } from "@/api/client";
 
 type Reason = NonNullable<Shapes["DecisionShown"]["reason"]>;
@@ -10,87 +10,93 @@ interface ReasonWords {
 
 export const REASON_WORDS: Readonly<Record<Reason, ReasonWords>> = {
   unknown_server: {
-    title: "there is no such server",
+    title: "unknown server",
     todo: "Register the server, or correct the name.",
   },
   server_disabled: { title: "its server is disabled", todo: "Enable the server." },
   not_requested: {
-    title: "the request is for other servers",
-    todo: "Add its server to the servers of the request, or to those the task starts with.",
+    title: "its server is not selected by the request",
+    todo: "Add the server to the request's servers, or to the task's default servers.",
   },
   not_allowed_by_key: {
     title: "outside the key's ceiling",
-    todo: "Use another key, or make one that reaches further.",
+    todo: "Use another key, or create one with a wider ceiling.",
   },
   integration_off: {
     title: "the caller has its server switched off",
-    todo: "The caller switches it on under Integrations, or with toolgate integrations on.",
+    todo: "The caller can switch it on under Integrations, or with toolgate integrations on.",
   },
   integration_read_only: {
-    title: "the caller has its server on for read-only tools",
-    todo: "The caller switches on all its tools under Integrations, or with toolgate integrations on --all.",
+    title: "the caller has its server on for read-only tools only",
+    todo: "The caller can switch on all tools under Integrations, or with toolgate integrations on --all.",
   },
   not_allowed_by_task: {
-    title: "the task does not have its server",
-    todo: "Allow the server in the task; the rule says which list decided.",
+    title: "its server is not allowed by the task",
+    todo: "Allow the server in the task; the rule names the list.",
   },
   deny_all: {
     title: "its server allows no tools at all",
-    todo: "Add patterns to the server's allowed tools; * stands for all.",
+    todo: "Add patterns to the server's allowed tools; * allows all.",
   },
   env_missing: {
-    title: "its server lacks a variable or secret",
-    todo: "Set the variable or secret that the server refers to, and start the gateway again.",
+    title: "its server lacks an environment variable or secret",
+    todo: "Set the variable or secret that the server references, and restart the gateway.",
   },
-  list_timeout: { title: "its server did not answer in time", todo: "Test the server." },
-  list_failed: { title: "its server could not be started or listed", todo: "Test the server." },
+  list_timeout: { title: "its server did not list its tools in time", todo: "Test the server's connection." },
+  list_failed: {
+    title: "its server failed to start or to list its tools",
+    todo: "Test the server's connection.",
+  },
   not_in_server_allowlist: {
-    title: "not among the tools its server allows",
+    title: "not in the allowed tools of its server",
     todo: "Add a pattern to the server's allowed tools.",
   },
   not_in_task_allowlist: {
     title: "not in the allowlist of the task",
     todo: "Add a pattern to the list that the rule names.",
   },
-  denied_by_task: { title: "denied by the task", todo: "Take the pattern off the list that the rule names." },
+  denied_by_task: {
+    title: "denied by the task",
+    todo: "Remove the pattern from the list that the rule names.",
+  },
   not_in_request_allowlist: {
-    title: "the request asks for other tools",
-    todo: "Add it to the tools of the request, or leave the profile of the request out.",
+    title: "not selected by the request",
+    todo: "Add it to the request's tools, or remove the request's profile.",
   },
   denied_by_request: { title: "denied by the request", todo: "Use another profile in the request." },
   quarantined: {
-    title: "not the definition that was approved",
-    todo: "Look at what changed, and approve it if it is right.",
+    title: "quarantined: changed since approval",
+    todo: "Review the change, and approve it if it is correct.",
   },
   invalid_definition: {
-    title: "its definition is not valid",
-    todo: "Mend the server; the rule says what is wrong.",
+    title: "invalid definition",
+    todo: "Fix the server; the rule names the error.",
   },
   approval_required: {
-    title: "a person has to approve each call",
-    todo: "Nothing: it is listed, and asked about when called.",
+    title: "each call needs approval",
+    todo: "Nothing to do: the tool is listed, and each call waits for approval.",
   },
 };
 
-/** The names of rules, as `policy` writes them, each with what people call it. */
+/** The names of rules, as `policy` writes them, each with its words. */
 const RULES: readonly [RegExp, string][] = [
   [/^enabled$/, "the server's switch"],
-  [/^allowed_tools/, "the tools its server allows"],
+  [/^allowed_tools/, "the allowed tools of its server"],
   [/^key tasks/, "the tasks of the key"],
   [/^key servers/, "the servers of the key"],
   [/^key allow/, "the allowlist of the key"],
   [/^key deny/, "the denylist of the key"],
-  [/^integrations: /, "what the caller switched on for itself"],
+  [/^integrations: /, "the caller's integrations"],
   [/^mcp\.enabled/, "the task's switch"],
   [/^mcp\.allowed_server_ids/, "the servers the task allows"],
-  [/^mcp\.default_server_ids/, "the servers the task starts with"],
+  [/^mcp\.default_server_ids/, "the default servers of the task"],
   [/^mcp\.tool_allowlist/, "the allowlist of the task"],
   [/^mcp\.tool_denylist/, "the denylist of the task"],
   [/^mcp\.tags/, "the tags of the task"],
   [/^mcp\.approval_policy/, "the approval policy of the task"],
   [/^approval_policy/, "the approval policy of its server"],
-  [/^mcp\.profile_overrides server_ids/, "the servers that the task's overrides leave"],
-  [/^mcp\.profile_overrides tags/, "the tags that the task's overrides leave"],
+  [/^mcp\.profile_overrides server_ids/, "the servers of the task's overrides"],
+  [/^mcp\.profile_overrides tags/, "the tags of the task's overrides"],
   [/^mcp\.profile_overrides tool_allowlist/, "the allowlist of the task's overrides"],
   [/^mcp\.profile_overrides tool_denylist/, "the denylist of the task's overrides"],
   [/^mcp\.profile `[^`]*`( version [^)]*\))? servers/, "the servers of the task's profile"],
@@ -103,14 +109,14 @@ const RULES: readonly [RegExp, string][] = [
   [/^\?profile= `[^`]*`( version [^)]*\))? deny/, "the denylist of the request's profile"],
   [/^\?profile=/, "the profile of the request"],
   [/^request denied/, "the whole request was denied"],
-  [/^pin: not approved/, "its server is pinned, and nobody approved this tool"],
-  [/^pin: its definition changed/, "it changed after it was approved"],
+  [/^pin: not approved/, "its server is pinned, and this tool is not approved"],
+  [/^pin: its definition changed/, "it changed since approval"],
   [/^pin: /, "its server is pinned to another definition"],
-  [/^(tool )?definition: /, "the definition that its server sent"],
-  [/^registry$/, "what is registered"],
+  [/^(tool )?definition: /, "the definition that its server listed"],
+  [/^registry$/, "the registered servers"],
 ];
 
-/** What people call a rule; empty where only its own text will do. */
+/** The words for a rule; empty if only its text fits. */
 export function ruleInWords(rule: string): string {
   return RULES.find(([like]) => like.test(rule))?.[1] ?? "";
 }

@@ -1,4 +1,4 @@
-/** What can be done with a record that is looked at: look closer, delete, edit. */
+/** The actions of a record's page: scope lens, delete, edit. */
 import { Button } from "@mantine/core";
 import { IconFocus2, IconPencil, IconTrash } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
@@ -77,8 +77,8 @@ interface MayWriteProps {
   readonly children: ReactNode;
 }
 
-/** A page for those who may write; others are told. */
+/** A page for roles that may write; others get a message. */
 export function MayWrite({ what, needs, children }: MayWriteProps) {
   if (useMay(needs)) return children;
-  return <Empty title={`You may not write ${what}`}>That needs the role {needs}.</Empty>;
+  return <Empty title={`You cannot edit ${what}`}>This requires the role {needs}.</Empty>;
 }

@@ -1,4 +1,4 @@
-/** The frame of an editor: the fields, what the change would do, and the button that makes exactly that. */
+/** The frame of an editor: the fields, the plan, and the button that applies it. */
 import { Alert, Button, Card, Grid, Group, Stack, Text, Title } from "@mantine/core";
 import type { ReactNode } from "react";
 import { LeaveGuard } from "./leave-guard";
@@ -37,7 +37,7 @@ export function RecordEditor(props: RecordEditorProps) {
           <Title order={2} size="h4" mb="sm">
             {isNew ? `What this ${spoken(change.kind)} would do` : "What this change would do"}
           </Title>
-          {change.id === "" ? <Text c="dimmed">Give it a name first.</Text> : <PlanAndSave {...props} />}
+          {change.id === "" ? <Text c="dimmed">Enter a name first.</Text> : <PlanAndSave {...props} />}
         </Card>
       </Grid.Col>
     </Grid>
@@ -46,11 +46,11 @@ export function RecordEditor(props: RecordEditorProps) {
 
 function Outdated({ onRebase }: { readonly onRebase: () => void }) {
   return (
-    <Alert color="yellow" title="Somebody else has changed it meanwhile" role="alert">
+    <Alert color="yellow" title="Someone else changed this record" role="alert">
       <Stack gap="xs" align="flex-start">
-        <Text size="sm">What you have typed is kept; all other fields are loaded anew.</Text>
+        <Text size="sm">Fields that you edited keep your input; all others are loaded again.</Text>
         <Button size="xs" variant="default" onClick={onRebase}>
-          Load what is there now
+          Load their version
         </Button>
       </Stack>
     </Alert>
@@ -68,7 +68,7 @@ function PlanAndSave(props: RecordEditorProps) {
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
       <section className={classes.shown} aria-label="Effects" tabIndex={0}>
         {plan.isError ? <Failure error={plan.error} /> : null}
-        {isTaken ? <Alert color="red">There is a {spoken(change.kind)} of this name already.</Alert> : null}
+        {isTaken ? <Alert color="red">Duplicate {spoken(change.kind)} name.</Alert> : null}
         {plan.data && !plan.isError ? (
           <PlanPanel plan={plan.data} />
         ) : plan.isError ? null : (

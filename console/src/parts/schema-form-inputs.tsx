@@ -67,7 +67,7 @@ function shared({ field, label, isRequired, at, troubles }: InputProps) {
   };
 }
 
-/** What stands in a field that is left out. */
+/** The placeholder of an omitted field. */
 function hintOf({ initial }: Field, otherwise: string): string {
   return initial === undefined ? otherwise : `Default: ${shortOf(initial)}`;
 }
@@ -114,7 +114,7 @@ function FlagField(props: InputProps) {
   return (
     <Select
       {...shared(props)}
-      placeholder={hintOf(field, "Left out")}
+      placeholder={hintOf(field, "Omitted")}
       data={["true", "false"]}
       value={isOn === null ? null : String(isOn)}
       onChange={(value) => onChange(value === null ? null : { isOn: value === "true" })}
@@ -129,7 +129,7 @@ function ChoiceField(props: InputProps & { readonly field: Of<"choice"> }) {
   return (
     <Select
       {...shared(props)}
-      placeholder={hintOf(field, isRequired ? "Choose one" : "Left out")}
+      placeholder={hintOf(field, isRequired ? "Choose one" : "Omitted")}
       data={field.options.map((one, index) => ({ value: String(index), label: shortOf(one) }))}
       value={draft && "chosen" in draft ? String(draft.chosen) : null}
       onChange={(value) => onChange(value === null ? null : { chosen: Number(value) })}

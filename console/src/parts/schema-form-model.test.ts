@@ -72,7 +72,7 @@ test("what a schema says of a field is in it", () => {
   expect(field.limits).toEqual(["at least 1", "at most 9", "above 0"]);
 });
 
-test("a reference within the schema is followed, and what stands beside it counts", () => {
+test("a reference within the schema is followed, and its siblings count", () => {
   const field = fieldOf({
     type: "object",
     properties: { a: { $ref: "#/$defs/a~1b%20c", description: "here" } },
@@ -93,7 +93,7 @@ test.each([
   expect(only({ $ref: ref }).kind).toBe("raw");
 });
 
-test("a schema that stands within itself ends", () => {
+test("a recursive schema ends", () => {
   const node = {
     type: "object",
     properties: { value: { type: "string" }, next: { type: "array", items: { $ref: "#/$defs/node" } } },
@@ -112,7 +112,7 @@ test("what lies too deep is written as JSON", () => {
   for (let depth = 0; depth < 5_000; depth += 1) schema = { type: "object", properties: { a: schema } };
   const fields = all(fieldOf(schema));
   expect(fields).toHaveLength(DEEPEST + 2);
-  expect(fields.at(-1)).toMatchObject({ kind: "raw", why: "it lies too deep for a form" });
+  expect(fields.at(-1)).toMatchObject({ kind: "raw", why: "too deeply nested for a form" });
 });
 
 test("a form has no more fields than it may have, whatever the schema", () => {

@@ -1,5 +1,5 @@
-/** A JSON schema as fields of a form. Whoever wrote the schema is not trusted: depth and number of fields are bounded,
- *  nothing outside of the schema is looked at, and patterns are shown but never run. */
+/** A JSON schema as fields of a form. The schema is untrusted: depth and number of fields are bounded, nothing outside of
+ *  the schema is read, and patterns are shown but never run. */
 
 export type Json = null | boolean | number | string | readonly Json[] | JsonObject;
 export interface JsonObject {
@@ -8,7 +8,7 @@ export interface JsonObject {
 
 export const MOST_FIELDS = 500;
 export const DEEPEST = 8;
-/** How often a schema may stand within itself. */
+/** How often a schema may contain itself. */
 const RECURSIONS = 2;
 /** How many references may lead to one field. */
 const REFERENCES = 32;
@@ -85,7 +85,7 @@ function listAt(schema: JsonObject, name: string): readonly Json[] {
 
 const below = (walk: Walk): Walk => ({ ...walk, depth: walk.depth + 1 });
 
-/** Take `count` fields out of what may still be made; false where so many are not left. */
+/** Take `count` fields from the remaining ones; false if fewer are left. */
 function takes(walk: Walk, count: number): boolean {
   if (count > walk.budget.left) return false;
   walk.budget.left -= count;
@@ -93,10 +93,10 @@ function takes(walk: Walk, count: number): boolean {
 }
 
 function make(schema: Json, walk: Walk): Field {
-  if (!isObject(schema)) return raw({}, "anything goes here");
+  if (!isObject(schema)) return raw({}, "any value");
   const ref = own(schema, "$ref");
   if (typeof ref === "string") return makeReferred(schema, ref, walk);
-  if (walk.depth > DEEPEST) return raw(schema, "it lies too deep for a form");
+  if (walk.depth > DEEPEST) return raw(schema, "too deeply nested for a form");
   const constant = own(schema, "const");
   if (constant !== undefined) return choice(schema, [constant]);
   if (Array.isArray(own(schema, "enum"))) return choice(schema, listAt(schema, "enum"));
@@ -105,11 +105,11 @@ function make(schema: Json, walk: Walk): Field {
 
 function makeReferred(schema: JsonObject, ref: string, walk: Walk): Field {
   const target = resolve(walk.root, ref);
-  if (!isObject(target)) return raw(schema, "it refers to something that is not in the schema");
+  if (!isObject(target)) return raw(schema, "unresolved $ref");
   if (walk.refs.filter((one) => one === ref).length >= RECURSIONS || walk.refs.length >= REFERENCES)
-    return raw(schema, "it stands within itself");
-  const { $ref: _ref, ...beside } = schema;
-  return make({ ...target, ...beside }, { ...walk, refs: [...walk.refs, ref] });
+    return raw(schema, "recursive");
+  const { $ref: _ref, ...siblings } = schema;
+  return make({ ...target, ...siblings }, { ...walk, refs: [...walk.refs, ref] });
 }
 
 /** What a reference within the schema leads to. */
@@ -136,10 +136,10 @@ function decoded(text: string): string {
 function makeJoined(schema: JsonObject, walk: Walk): Field | null {
   const all = listAt(schema, "allOf");
   if (all.length === 1 && isObject(all[0])) {
-    const { allOf: _all, ...beside } = schema;
-    return make({ ...all[0], ...beside }, below(walk));
+    const { allOf: _all, ...siblings } = schema;
+    return make({ ...all[0], ...siblings }, below(walk));
   }
-  if (all.length > 1) return raw(schema, "several schemas hold for it at once");
+  if (all.length > 1) return raw(schema, "allOf combines several schemas");
   const either = [...listAt(schema, "oneOf"), ...listAt(schema, "anyOf")];
   if (either.length === 0) return null;
   // Where both the whole and its variants have members, the variants mostly say which of them go together.
@@ -152,16 +152,16 @@ function isNull(schema: Json): boolean {
 }
 
 function makeVariants(schema: JsonObject, either: readonly Json[], walk: Walk): Field {
-  const { oneOf: _one, anyOf: _any, ...beside } = schema;
+  const { oneOf: _one, anyOf: _any, ...siblings } = schema;
   const others = either.filter((one) => !isNull(one));
   const isNullable = others.length < either.length;
   if (others.length === 1 && isObject(others[0]))
-    return { ...make({ ...others[0], ...beside }, below(walk)), isNullable: true };
+    return { ...make({ ...others[0], ...siblings }, below(walk)), isNullable: true };
   const constants = others.map((one) => (isObject(one) ? own(one, "const") : undefined));
   if (constants.length > 0 && constants.every((one) => one !== undefined))
     return { ...choice(schema, constants as Json[]), isNullable };
   if (others.length === 0) return choice(schema, [null]);
-  if (!takes(walk, others.length)) return raw(schema, "it has too many variants for a form");
+  if (!takes(walk, others.length)) return raw(schema, "too many variants for a form");
   const options = others.map((one) => make(one, below(walk)));
   const type = [...new Set(options.map((one) => one.type))].join(" or ");
   return { ...common(schema, type), kind: "variants", options, isNullable };
@@ -170,10 +170,10 @@ function makeVariants(schema: JsonObject, either: readonly Json[], walk: Walk): 
 function makeTyped(schema: JsonObject, walk: Walk): Field {
   const type = own(schema, "type");
   if (Array.isArray(type)) {
-    const { type: _type, ...beside } = schema;
+    const { type: _type, ...siblings } = schema;
     return makeVariants(
-      beside,
-      type.map((one) => ({ ...beside, type: one })),
+      siblings,
+      type.map((one) => ({ ...siblings, type: one })),
       walk,
     );
   }
@@ -192,7 +192,7 @@ function makeTyped(schema: JsonObject, walk: Walk): Field {
     case "object":
       return group(schema, walk);
     default:
-      return raw(schema, "it may be anything");
+      return raw(schema, "any value");
   }
 }
 
@@ -201,7 +201,7 @@ function text(schema: JsonObject): Field {
   const most = numberAt(schema, "maxLength", Number.POSITIVE_INFINITY);
   const pattern = textAt(schema, "pattern");
   const format = textAt(schema, "format");
-  const limits = [...bounds(least, most, "characters"), ...(pattern ? [`like /${pattern}/`] : [])];
+  const limits = [...bounds(least, most, "characters"), ...(pattern ? [`pattern /${pattern}/`] : [])];
   const type = format ? `string (${format})` : "string";
   return { ...common(schema, type, limits), kind: "text", format, least, most };
 }
@@ -228,8 +228,8 @@ function number(schema: JsonObject, isInteger: boolean): Field {
 function list(schema: JsonObject, walk: Walk): Field {
   const items = own(schema, "items");
   if (!isObject(items) || own(schema, "prefixItems") !== undefined)
-    return raw(schema, "a list of anything", "array");
-  if (!takes(walk, 1)) return raw(schema, "the form has too many fields", "array");
+    return raw(schema, "list of any values", "array");
+  if (!takes(walk, 1)) return raw(schema, "too many fields for a form", "array");
   const item = make(items, below(walk));
   const least = numberAt(schema, "minItems", 0);
   const most = numberAt(schema, "maxItems", Number.POSITIVE_INFINITY);
@@ -242,10 +242,10 @@ function group(schema: JsonObject, walk: Walk): Field {
   const names = isObject(properties) ? Object.keys(properties) : [];
   if (!isObject(properties) || names.length === 0) {
     const isClosed = own(schema, "additionalProperties") === false || walk.depth === 0;
-    if (!isClosed) return raw(schema, "an object of anything", "object");
+    if (!isClosed) return raw(schema, "object with any members", "object");
     return { ...common(schema, "object"), kind: "group", members: [] };
   }
-  if (!takes(walk, names.length)) return raw(schema, "it has too many members for a form", "object");
+  if (!takes(walk, names.length)) return raw(schema, "too many members for a form", "object");
   const required = new Set(listAt(schema, "required"));
   const members = names.map((name) => ({
     name,
@@ -257,7 +257,7 @@ function group(schema: JsonObject, walk: Walk): Field {
 
 function choice(schema: JsonObject, options: readonly Json[]): Field {
   const values = options.filter((one) => one !== null);
-  if (values.length > CHOICES) return raw(schema, "there are too many values to choose from");
+  if (values.length > CHOICES) return raw(schema, "too many choices for a form");
   const isOnlyNull = values.length === 0 && options.length > 0;
   return {
     ...common(schema, isOnlyNull ? "null" : "choice"),

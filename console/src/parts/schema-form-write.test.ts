@@ -57,7 +57,7 @@ test("a form begins with what must be given, and the rest is left out", () => {
   ]);
 });
 
-test("a default of what must be given stands in the form, and of what need not be is left to the tool", () => {
+test("the form starts with the defaults of required fields; the tool applies the others", () => {
   const field = fieldOf({
     type: "object",
     required: ["a"],
@@ -76,25 +76,23 @@ test("each field says what is wrong with it", () => {
   });
 
   expect(says(draft)).toEqual([]);
-  expect(says(typed("path", { text: "a" }))).toEqual([["$/path", "This has fewer than 2 characters."]]);
-  expect(says(typed("path", { text: "" }))).toEqual([
-    ["$/path", "This is needed. An empty text can be given as JSON."],
-  ]);
-  expect(says(typed("lines", { text: "1.5" }))).toEqual([["$/lines", "This is not a whole number."]]);
-  expect(says(typed("lines", { text: "x" }))).toEqual([["$/lines", "This is not a number."]]);
-  expect(says(typed("lines", { text: "0" }))).toEqual([["$/lines", "This is below 1."]]);
-  expect(says(typed("lines", { text: "11" }))).toEqual([["$/lines", "This is above 10."]]);
+  expect(says(typed("path", { text: "a" }))).toEqual([["$/path", "Enter at least 2 characters."]]);
+  expect(says(typed("path", { text: "" }))).toEqual([["$/path", "Required. For an empty text, use JSON."]]);
+  expect(says(typed("lines", { text: "1.5" }))).toEqual([["$/lines", "Enter a whole number."]]);
+  expect(says(typed("lines", { text: "x" }))).toEqual([["$/lines", "Enter a number."]]);
+  expect(says(typed("lines", { text: "0" }))).toEqual([["$/lines", "Must be at least 1."]]);
+  expect(says(typed("lines", { text: "11" }))).toEqual([["$/lines", "Must be at most 10."]]);
   expect(says(typed("ratio", { text: "90071992547409931" }))).toEqual([
-    ["$/ratio", "This is too large to be sent exactly."],
+    ["$/ratio", "Too large to send exactly."],
   ]);
-  expect(says(typed("when", { text: "31.1.2026" }))).toEqual([["$/when", "This is not a date."]]);
-  expect(says(typed("any", { text: "{" }))[0]?.[1]).toContain("This is not JSON");
+  expect(says(typed("when", { text: "31.1.2026" }))).toEqual([["$/when", "Enter a date."]]);
+  expect(says(typed("any", { text: "{" }))[0]?.[1]).toContain("Invalid JSON");
   const three = [0, 1, 2].map((id) => ({ id, of: { text: "t" } }));
-  expect(says(typed("tags", { items: three }))).toEqual([["$/tags", "At most 2 may be given."]]);
+  expect(says(typed("tags", { items: three }))).toEqual([["$/tags", "At most 2 are allowed."]]);
   expect(says(typed("tags", { items: [{ id: 5, of: null }] }))[0]?.[0]).toBe("$/tags/5");
   expect(
     says(typed("either", { variant: 1, of: blankOf(fieldOf(SCHEMA.properties.either.oneOf[1])) })),
-  ).toEqual([["$/either/1/y", "This is needed."]]);
+  ).toEqual([["$/either/1/y", "Required."]]);
 });
 
 test.each<[string, Json]>([
@@ -109,7 +107,7 @@ test("a form shows what still lacks something", () => {
   expect(shownBy(FIELD, { path: "/a", deep: { x: true }, when: null })).not.toBeNull();
 });
 
-test("names that objects have of their own are names like any other", () => {
+test("names of built-in object members are names like any other", () => {
   const field: Field = fieldOf(JSON.parse('{"type":"object","properties":{"__proto__":{"type":"string"}}}'));
   const { value } = write(field, { members: [{ text: "a" }] }, true);
   expect(JSON.stringify(value)).toBe('{"__proto__":"a"}');

@@ -21,7 +21,7 @@ export interface Trouble {
   /** Where, as `placeOf` has it. */
   readonly at: string;
   readonly says: string;
-  /** Nothing wrong was typed: something is still to be. */
+  /** The input is incomplete, not wrong. */
   readonly isMissing: boolean;
 }
 
@@ -55,7 +55,7 @@ export function write(field: Field, draft: Draft, isRequired: boolean, place: st
 function writeNothing(field: Field, isRequired: boolean, place: string): Written {
   if (!isRequired) return good(undefined);
   if (field.isNullable) return good(null);
-  return bad(place, NEEDED[field.kind] ?? "This is needed.", true);
+  return bad(place, NEEDED[field.kind] ?? "Required.", true);
 }
 
 type Built = Exclude<Draft, null | { readonly text: string } | { readonly isOn: boolean }>;
@@ -70,7 +70,7 @@ function writeBuilt(field: Field, draft: Built, isRequired: boolean, place: stri
 }
 
 const NEEDED: Partial<Record<Field["kind"], string>> = {
-  text: "This is needed. An empty text can be given as JSON.",
+  text: "Required. For an empty text, use JSON.",
   choice: "Choose one.",
 };
 
@@ -90,9 +90,9 @@ function writeText(field: Field, text: string, place: string): Written {
 export function writeJson(text: string, place: string): Written {
   try {
     const value = JSON.parse(text) as Json;
-    return depthOf(value) > DEEPEST_JSON ? bad(place, "This is nested too deeply.") : good(value);
+    return depthOf(value) > DEEPEST_JSON ? bad(place, "Nested too deeply.") : good(value);
   } catch (error) {
-    return bad(place, `This is not JSON: ${error instanceof Error ? error.message : ""}`);
+    return bad(place, `Invalid JSON: ${error instanceof Error ? error.message : ""}`);
   }
 }
 
@@ -107,27 +107,27 @@ type Of<K extends Field["kind"]> = Extract<Field, { kind: K }>;
 
 function numberTrouble(field: Of<"number">, text: string): string {
   const value = Number(text);
-  if (text.trim() === "" || !Number.isFinite(value)) return "This is not a number.";
-  if (field.isInteger && !Number.isInteger(value)) return "This is not a whole number.";
-  if (Number.isInteger(value) && !Number.isSafeInteger(value)) return "This is too large to be sent exactly.";
-  if (value < field.least) return `This is below ${field.least}.`;
-  return value > field.most ? `This is above ${field.most}.` : "";
+  if (text.trim() === "" || !Number.isFinite(value)) return "Enter a number.";
+  if (field.isInteger && !Number.isInteger(value)) return "Enter a whole number.";
+  if (Number.isInteger(value) && !Number.isSafeInteger(value)) return "Too large to send exactly.";
+  if (value < field.least) return `Must be at least ${field.least}.`;
+  return value > field.most ? `Must be at most ${field.most}.` : "";
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-/** Formats that a browser knows without running what somebody else wrote. */
+/** Formats that the browser checks without running a foreign pattern. */
 const FORMATS: Readonly<Record<string, readonly [(text: string) => boolean, string]>> = {
-  uri: [(text) => URL.canParse(text), "This is not a URL."],
-  date: [(text) => /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text)), "This is not a date."],
-  "date-time": [(text) => !Number.isNaN(Date.parse(text)), "This is not a date with a time."],
-  email: [(text) => /^[^@\s]+@[^@\s]+$/.test(text), "This is not an e-mail address."],
-  uuid: [(text) => UUID.test(text), "This is not a UUID."],
+  uri: [(text) => URL.canParse(text), "Enter a URL."],
+  date: [(text) => /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text)), "Enter a date."],
+  "date-time": [(text) => !Number.isNaN(Date.parse(text)), "Enter a date with a time."],
+  email: [(text) => /^[^@\s]+@[^@\s]+$/.test(text), "Enter an e-mail address."],
+  uuid: [(text) => UUID.test(text), "Enter a UUID."],
 };
 
 function textTrouble(field: Of<"text">, text: string): string {
   const length = [...text].length;
-  if (length < field.least) return `This has fewer than ${field.least} characters.`;
-  if (length > field.most) return `This has more than ${field.most} characters.`;
+  if (length < field.least) return `Enter at least ${field.least} characters.`;
+  if (length > field.most) return `Enter at most ${field.most} characters.`;
   const format = Object.hasOwn(FORMATS, field.format) ? FORMATS[field.format] : undefined;
   return format && !format[0](text) ? format[1] : "";
 }
@@ -137,9 +137,9 @@ function writeList(field: Of<"list">, items: readonly Entry[], isRequired: boole
   const written = items.map((one) => write(field.item, one.of, true, placeOf(place, one.id)));
   const troubles = written.flatMap((one) => one.troubles);
   if (items.length < field.least)
-    troubles.push({ at: place, says: `At least ${field.least} are needed.`, isMissing: true });
+    troubles.push({ at: place, says: `Add at least ${field.least}.`, isMissing: true });
   if (items.length > field.most)
-    troubles.push({ at: place, says: `At most ${field.most} may be given.`, isMissing: false });
+    troubles.push({ at: place, says: `At most ${field.most} are allowed.`, isMissing: false });
   return { value: written.map((one) => one.value ?? null), troubles };
 }
 

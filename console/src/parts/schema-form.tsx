@@ -145,8 +145,8 @@ function VariantsField(props: InputProps & { readonly field: Of<"variants"> }) {
       <Stack gap="sm">
         <About field={field} />
         <Select
-          label="Which one"
-          placeholder={isRequired ? "Choose one" : "Left out"}
+          label="Variant"
+          placeholder={isRequired ? "Choose one" : "Omitted"}
           data={field.options.map((one, index) => ({
             value: String(index),
             label: visibleText(`${one.title || one.type} (${index + 1} of ${field.options.length})`),

@@ -1,4 +1,4 @@
-/** How a server fares, by colour and by word. */
+/** Server health, by colour and word. */
 import { Badge } from "@mantine/core";
 import type { Shapes } from "@/api/client";
 
@@ -18,13 +18,13 @@ export const STATES: readonly HealthState[] = [
 const ORDER: readonly HealthState[] = ["down", "degraded", "starting", "idle", "connected", "disabled"];
 
 interface Standing {
-  /** Undefined: nobody runs it. */
+  /** Undefined: no process runs it. */
   readonly state: HealthState | undefined;
   readonly lastError: string;
   readonly tools: number;
 }
 
-/** How a server fares here or, where this process does not run it, on the node where it fares worst. */
+/** The health of a server here or, if this process does not run it, on its worst node. */
 export function standing({ health, nodes }: Pick<Shapes["ServerShown"], "health" | "nodes">): Standing {
   const [worst] = [...nodes].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state));
   const seen = health ?? worst;
@@ -40,8 +40,8 @@ const COLOURS: Readonly<Record<HealthState, string>> = {
   disabled: "gray",
 };
 
-/** What nobody knows the state of is called. */
-export const NOT_KNOWN = "not known";
+/** The label of an unknown state. */
+export const NOT_KNOWN = "unknown";
 
 export function StateBadge({ state }: { readonly state: HealthState | undefined }) {
   return (

@@ -1,4 +1,4 @@
-/** How far back the audit is gone through: the address holds it. */
+/** The time range of the audit log, kept in the URL. */
 import { SegmentedControl } from "@mantine/core";
 import { useSearchParams } from "react-router";
 
@@ -31,7 +31,7 @@ export function Span({ days, setDays }: SpanProps) {
   return (
     <SegmentedControl
       size="xs"
-      aria-label="Span"
+      aria-label="Time range"
       value={days}
       onChange={setDays}
       data={DAYS.map((value) => ({ value, label: `${value} days` }))}

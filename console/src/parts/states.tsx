@@ -1,4 +1,4 @@
-/** What stands where there is nothing to show yet, nothing at all, or a failure. */
+/** Placeholders for loading, empty and failed content. */
 import { Alert, Button, Center, Group, Loader, Stack, Text, Title } from "@mantine/core";
 import { IconAlertTriangle, IconInbox } from "@tabler/icons-react";
 import type { UseQueryResult } from "@tanstack/react-query";
@@ -67,7 +67,7 @@ interface LoadedProps<T> {
   readonly children: (data: T) => ReactNode;
 }
 
-/** What a query found; until then that it is asked, or why it failed. Old data stays while it is asked again. */
+/** The result of a query, a loading state, or its error. Old data stays while it is fetched again. */
 export function Loaded<T>({ query, what, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data);
   if (query.isError) return <Failure error={query.error} onRetry={() => void query.refetch()} />;

@@ -1,12 +1,12 @@
-/** Budgets over time, as records have them and as people read them. */
+/** Rate limits and quotas: record fields and labels. */
 import type { Shapes } from "@/api/client";
 
 export type Use = Shapes["BudgetUsed"];
 
 export const BUDGET_WORDS = {
-  calls_per_minute: "Calls a minute",
-  calls_per_day: "Calls a day",
-  tokens_per_day: "Tokens a day",
+  calls_per_minute: "Calls per minute",
+  calls_per_day: "Calls per day",
+  tokens_per_day: "Tokens per day",
 } as const;
 
 export type TimeBudget = keyof typeof BUDGET_WORDS;
@@ -14,7 +14,7 @@ export type TimeBudgets = Readonly<Partial<Record<TimeBudget, number>>>;
 
 const NAMES = Object.keys(BUDGET_WORDS) as TimeBudget[];
 
-/** The budgets that are set in what may be anything. */
+/** The limits in an unchecked value. */
 export function timeBudgetsIn(value: unknown): TimeBudgets {
   const sent: Readonly<Record<string, unknown>> =
     typeof value === "object" && value !== null && !Array.isArray(value) ? { ...value } : {};

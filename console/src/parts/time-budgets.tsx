@@ -1,4 +1,4 @@
-/** What may be used over time, at all nodes together: of a task, or of a key. */
+/** The rate limit and quotas of a task or key, across all nodes. */
 import { NumberInput, SimpleGrid } from "@mantine/core";
 import { BUDGET_WORDS, type TimeBudget, type TimeBudgets } from "./time-budget";
 

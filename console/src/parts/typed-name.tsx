@@ -1,4 +1,4 @@
-/** Nothing ends by a slip: the name of what shall end has to be typed. */
+/** A confirmation that asks for the name. */
 import { Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Failure } from "./states";
@@ -39,7 +39,7 @@ export function TypedName({ name, verb, ending, onConfirm, onClose, children }: 
         {ending.isError ? <Failure error={ending.error} /> : null}
         <Group justify="flex-end">
           <Button variant="default" onClick={onClose}>
-            Keep it
+            Cancel
           </Button>
           <Button type="submit" color="red" disabled={typed !== name} loading={ending.isPending}>
             {verb}

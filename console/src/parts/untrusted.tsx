@@ -1,4 +1,4 @@
-/** Text that somebody outside wrote. Whatever is in it stays inside of it, and is seen. */
+/** Text from outside. It cannot break out of its element, and hidden characters are shown. */
 import { visible } from "./visible";
 
 export function Untrusted({ text, mono = false }: { readonly text: string; readonly mono?: boolean }) {

@@ -1,4 +1,4 @@
-/** What an editor holds: the record it began with, and what has been typed since. */
+/** The state of an editor: the stored record and the input. */
 import { useEffect, useState } from "react";
 
 /** A record as it is saved, and the tag to change it by; empty: it is not there yet. */
@@ -37,10 +37,10 @@ export function useDraft<R, D extends object>(
     base,
     draft,
     isDirty,
-    /** Somebody else wrote the record, and here is something typed already. */
+    /** Someone else changed the record, and this draft has input. */
     isOutdated: isBehind && isDirty,
     set: (part: Partial<D>) => setDraft((old) => ({ ...old, ...part })),
-    /** Take over what somebody else wrote, and keep what was typed. */
+    /** Load the other version, and keep the input. */
     rebase: () => {
       setDraft(rebased(draft, base.record, saved.record));
       setBase(saved);

@@ -1,4 +1,4 @@
-/** The plan of a change that is being thought about, asked for shortly after the last key stroke. */
+/** The plan of a draft, requested shortly after the last key stroke. */
 import { useDebouncedValue } from "@mantine/hooks";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { api, take } from "@/api/client";
@@ -22,16 +22,16 @@ export function spoken(kind: string): string {
 
 const PAUSE_MS = 300;
 
-/** The plan of `change`; of nothing, as long as there is none. */
+/** The plan of `change`; idle while it is null. */
 export function usePlan(change: Change | Return | null) {
-  // By its text: a change that is made anew with every rendering would never settle.
+  // By its text: an object that is created on every render would never settle.
   const wanted = JSON.stringify(change);
   const [text] = useDebouncedValue(wanted, PAUSE_MS);
   const settled = JSON.parse(text) as Change | Return | null;
   const query = useQuery({
     queryKey: ["derived", "plan", settled],
     queryFn: ({ signal }) => {
-      if (settled === null) throw new Error("there is nothing to plan");
+      if (settled === null) throw new Error("nothing to plan");
       return take(api.POST("/admin/api/plan", { body: settled, signal }));
     },
     enabled: settled !== null && settled.id !== "",

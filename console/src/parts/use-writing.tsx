@@ -1,4 +1,4 @@
-/** A record is written, with the plan that showed what that does. */
+/** Writes a record, with the plan that was reviewed. */
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { Untrusted } from "./untrusted";
@@ -17,17 +17,17 @@ export function useWriting({ kind, write, onWritten }: Writing) {
     mutationFn: write,
     onSuccess: ({ warnings }) => {
       for (const one of warnings) {
-        notifications.show({ color: "yellow", title: "Mind", message: <Untrusted text={one} /> });
+        notifications.show({ color: "yellow", title: "Warning", message: <Untrusted text={one} /> });
       }
       onWritten();
       void refresh();
     },
-    // Others may have been faster: what is there now is asked for, and the plan is made again.
+    // Another writer may have been faster: the record and the plan are fetched again.
     onError: refresh,
   });
 }
 
-/** Has all that follows from records of this kind asked for again. */
+/** Refetches everything that depends on records of this kind. */
 export function useRefresh(kind: Change["kind"]) {
   const queries = useQueryClient();
   return () => Promise.all([[kind], ["derived"]].map((queryKey) => queries.invalidateQueries({ queryKey })));

@@ -1,4 +1,4 @@
-/** What upstreams and callers write is shown as it is: nothing in it may hide, or move what stands around it. */
+/** Texts of upstreams and callers are shown as they are: nothing in them may hide, or move the text around them. */
 
 export interface Piece {
   readonly text: string;

@@ -1,4 +1,4 @@
-/** The audit: everything that was called, denied, changed and decided on. */
+/** The audit log: calls, denials, changes and decisions. */
 import { Button, Switch } from "@mantine/core";
 import { useState } from "react";
 import { useNavigate, useSearchParams } from "react-router";
@@ -19,7 +19,10 @@ export function EventList() {
   const ask = (next: Asked) => setParams(writeAsked(next));
   return (
     <>
-      <PageHead title="Activity" about="Every call, denial, change and decision, the newest first.">
+      <PageHead
+        title="Activity"
+        about="The audit log: every call, denial, change and decision, newest first."
+      >
         <Switch
           label="Live"
           checked={isLive && asked.until === undefined}
@@ -30,7 +33,7 @@ export function EventList() {
       </PageHead>
       <Filters asked={asked} onChange={ask} />
       {kept.isError ? <Failure error={kept.error} onRetry={() => void kept.refetch()} /> : null}
-      {kept.isPending ? <Loading what="Reading the audit" /> : null}
+      {kept.isPending ? <Loading what="Loading the audit log" /> : null}
       {kept.data === undefined ? null : (
         <EventTable
           label="Events"
@@ -40,9 +43,9 @@ export function EventList() {
           height="calc(100vh - 330px)"
           empty={
             writeAsked(asked).size === 0 ? (
-              <Empty title="Nothing has happened yet">Every call and every change will stand here.</Empty>
+              <Empty title="No events yet">Calls and changes appear here.</Empty>
             ) : (
-              <Empty title="Nothing like that happened">Take a filter off, or make a call.</Empty>
+              <Empty title="No events match">Clear a filter.</Empty>
             )
           }
         />
@@ -54,7 +57,7 @@ export function EventList() {
           onClick={() => void kept.fetchNextPage()}
           loading={kept.isFetchingNextPage}
         >
-          Show older ones
+          Show older
         </Button>
       ) : null}
     </>

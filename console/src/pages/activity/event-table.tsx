@@ -1,4 +1,4 @@
-/** Events, the newest first. A value in a row narrows to it; the row itself tells the whole story. */
+/** Events, newest first. A click on a value filters by it; a click on a row opens the event. */
 import { Badge, Text, UnstyledButton } from "@mantine/core";
 import type { ReactNode } from "react";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -26,7 +26,7 @@ export function EventTable({ onNarrow, events, ...table }: EventTableProps) {
       onNarrow(name, text);
     };
     return (
-      <UnstyledButton onClick={narrow} title="Only these" fz="sm" td="underline" ta="left">
+      <UnstyledButton onClick={narrow} title="Filter by this value" fz="sm" td="underline" ta="left">
         <Untrusted text={shown} mono />
       </UnstyledButton>
     );
@@ -36,17 +36,17 @@ export function EventTable({ onNarrow, events, ...table }: EventTableProps) {
     { key: "result", title: "Result", show: (one) => <Result event={one} />, width: 120 },
     {
       key: "what",
-      title: "What",
+      title: "Action",
       show: (one) =>
         one.tool ? value("tool", one.tool, subjectOf(one)) : <Untrusted text={subjectOf(one)} />,
     },
     { key: "who", title: "Caller", show: (one) => value("principal", one.principal), isMinor: true },
     { key: "task", title: "Task", show: (one) => value("task", one.task_id), isMinor: true },
     { key: "code", title: "Code", show: (one) => value("code", one.code), isMinor: true },
-    { key: "door", title: "Door", show: (one) => value("door", one.door), isMinor: true, width: 90 },
+    { key: "door", title: "Endpoint", show: (one) => value("door", one.door), isMinor: true, width: 90 },
     {
       key: "took",
-      title: "Took",
+      title: "Duration",
       show: (one) => <Took event={one} />,
       align: "right",
       isMinor: true,

@@ -1,4 +1,4 @@
-/** What is looked at, as a file: the gateway writes it, with formulas made harmless. */
+/** The filtered events as a file. The gateway writes it and escapes formulas. */
 import { Button, Menu } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { IconDownload } from "@tabler/icons-react";
@@ -18,7 +18,7 @@ export function Export({ asked }: { readonly asked: Asked }) {
     onError: (error) =>
       notifications.show({
         color: "red",
-        title: "Nothing was exported",
+        title: "Export failed",
         message: visibleText(error.message),
       }),
   });
@@ -30,8 +30,8 @@ export function Export({ asked }: { readonly asked: Asked }) {
         </Button>
       </Menu.Target>
       <Menu.Dropdown>
-        <Menu.Item onClick={() => exporting.mutate("csv")}>CSV, for a spreadsheet</Menu.Item>
-        <Menu.Item onClick={() => exporting.mutate("jsonl")}>JSON lines, for a program</Menu.Item>
+        <Menu.Item onClick={() => exporting.mutate("csv")}>CSV, for spreadsheets</Menu.Item>
+        <Menu.Item onClick={() => exporting.mutate("jsonl")}>JSON lines, for programs</Menu.Item>
       </Menu.Dropdown>
     </Menu>
   );

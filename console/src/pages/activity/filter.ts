@@ -1,4 +1,4 @@
-/** Which events are looked at. All of it stands in the address, so that it can be passed on. */
+/** The event filter. All of it is in the URL, so that it can be shared. */
 
 export const TYPES = [
   "call",
@@ -13,16 +13,16 @@ export const TYPES = [
 ] as const;
 export const OUTCOMES = ["ok", "tool_error", "error", "denied", "cancelled", "unknown"] as const;
 
-/** What events are compared with, by the name of the parameter that does it. */
+/** The filter fields, by parameter name. */
 export const TEXTS = [
   ["principal", "Caller"],
   ["task", "Task"],
   ["server", "Server"],
-  ["tool", "Tool, without its server"],
+  ["tool", "Tool (without server)"],
   ["code", "Error code"],
-  ["door", "Door"],
+  ["door", "Endpoint"],
   ["session", "Session or run"],
-  ["request", "Request id"],
+  ["request", "Request ID"],
   ["node", "Node"],
 ] as const;
 
@@ -43,7 +43,7 @@ function time(text: string | null): number | undefined {
   return text !== null && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
-/** What an address asks for; what is not understood is left out. */
+/** The filter in a URL; unknown values are omitted. */
 export function readAsked(params: URLSearchParams): Asked {
   const texts = TEXTS.map(([name]) => [name, params.get(name)] as const).filter(([, value]) => value);
   return {

@@ -1,4 +1,4 @@
-/** The filters of the audit: every one that the API has, those that are set in sight. */
+/** The filters of the audit log: all that the API has; active ones are visible. */
 import {
   Badge,
   Button,
@@ -89,7 +89,7 @@ function TextFilters({ asked, onChange }: FiltersProps) {
   );
 }
 
-/** The filters that are set, each with a way to take it off. */
+/** The active filters, each with a button to remove it. */
 function Chips({ asked, onChange }: FiltersProps) {
   const set = TEXTS.filter(([name]) => asked[name]);
   if (set.length === 0) return null;
@@ -104,7 +104,7 @@ function Chips({ asked, onChange }: FiltersProps) {
           rightSection={
             <CloseButton
               size="xs"
-              aria-label={`Without ${title}: ${visibleText(asked[name] ?? "")}`}
+              aria-label={`Remove filter ${title}: ${visibleText(asked[name] ?? "")}`}
               onClick={() => onChange({ ...asked, [name]: undefined })}
             />
           }

@@ -1,4 +1,4 @@
-/** Activity: what happened, and the story of each event. */
+/** Activity: the audit log, and each event. */
 import { Route, Routes } from "react-router";
 import { EventList } from "./event-list";
 import { Story } from "./story";

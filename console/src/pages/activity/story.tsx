@@ -1,4 +1,4 @@
-/** One event whole: what was asked, who decided and why, what came of it, and what happened around it. */
+/** One event: the request, the decision, the result, and related events. */
 import { Anchor, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "react-router";
@@ -21,7 +21,7 @@ export function Story() {
       take(api.GET("/admin/api/audit/{event_id}", { params: { path: { event_id: eventId } }, signal })),
   });
   return (
-    <Loaded query={story} what="Reading the story">
+    <Loaded query={story} what="Loading the event">
       {({ event, around }) => (
         <Stack>
           <PageHead title={subjectOf(event)} about={<Summary event={event} />}>
@@ -33,12 +33,12 @@ export function Story() {
           <Arguments event={event} />
           <Details event={event} />
           {around.length === 0 ? null : (
-            <section aria-label="Around it">
+            <section aria-label="Related events">
               <Title order={2} size="h4" mb="xs">
-                Around it
+                Related events
               </Title>
               <EventTable
-                label="Events around it"
+                label="Related events"
                 events={around}
                 onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
                 height={420}
@@ -63,13 +63,13 @@ function Summary({ event }: { readonly event: Event }) {
       )}
       <span title={moment(event.at_ms)}>{ago(event.at_ms)}</span>
       {ms === null ? null : <span>in {duration(ms)}</span>}
-      {event.result_bytes === null ? null : <span>{bytes(event.result_bytes)} came back</span>}
+      {event.result_bytes === null ? null : <span>{bytes(event.result_bytes)} result</span>}
       {event.result_tokens ? <span>about {count(event.result_tokens)} tokens</span> : null}
     </Group>
   );
 }
 
-/** Which layer and rule let a call through, or did not. */
+/** The layer and rule that allowed or denied a call. */
 function Decision({ event }: { readonly event: Event }) {
   const lens = lensOn(event);
   if (event.type === "approval" && event.approval_id !== null) {
@@ -94,26 +94,26 @@ function Decision({ event }: { readonly event: Event }) {
   return (
     <Card withBorder component="section" aria-label="Decision">
       <Text component="div">
-        {event.outcome === "denied" ? "Denied" : "Let through"}
+        {event.outcome === "denied" ? "Denied" : "Allowed"}
         {event.layer ? ` by the ${event.layer}` : ""}
         {words ? `: ${words}` : ""}. {event.rule ? <Untrusted text={event.rule} mono /> : null}
       </Text>
       {event.shadow === null ? null : (
         <Text component="div" c="var(--tone-warn)">
-          It would be denied, were the policy of its task enforced: <Untrusted text={event.shadow} mono />
+          The task's policy would deny it if it were enforced: <Untrusted text={event.shadow} mono />
         </Text>
       )}
       {event.outcome === "unknown" ? (
-        <Text component="div">The gateway ended while it ran: nobody knows what came of it.</Text>
+        <Text component="div">The gateway stopped during the call: the result is unknown.</Text>
       ) : null}
       <Anchor component={Link} to={lens}>
-        See in the scope lens how it is decided now
+        Open the current decision in the scope lens
       </Anchor>
     </Card>
   );
 }
 
-/** What the call was made with, as far as the rules of redaction show it. */
+/** The arguments of the call, redacted. */
 function Arguments({ event }: { readonly event: Event }) {
   if (event.arguments === null) return null;
   return <CodeBlock text={JSON.stringify(event.arguments, null, 2)} label="arguments" />;

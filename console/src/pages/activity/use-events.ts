@@ -1,4 +1,4 @@
-/** The events that are asked for: pages of what is kept, and before them what comes in meanwhile. */
+/** The requested events: pages of the audit log, and live events before them. */
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 import { api, take } from "@/api/client";
@@ -7,7 +7,7 @@ import { type Asked, writeAsked } from "./filter";
 import type { Event } from "./words";
 
 const PAGE = 200;
-/** Of what comes in live, the newest are held. */
+/** At most this many live events are kept. */
 const MOST_LIVE = 500;
 
 export function useEvents(asked: Asked, isLive: boolean) {
@@ -33,17 +33,17 @@ export function useEvents(asked: Asked, isLive: boolean) {
   return { kept, events };
 }
 
-/** What came in since one looks, the newest first. */
+/** Live events, newest first. */
 function useTail(key: string, isLive: boolean): readonly Event[] {
   const queries = useQueryClient();
   const [tail, setTail] = useState<readonly Event[]>([]);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: what came in for one filter says nothing of another
+  // biome-ignore lint/correctness/useExhaustiveDependencies: events of one filter are not those of another
   useEffect(() => setTail([]), [key]);
   useEffect(() => {
     if (!isLive) return;
     const ending = new AbortController();
     const event = (one: StreamEvent) => {
-      // What came between the first page and the beginning of the stream is on the first page now.
+      // Events between the first page and the start of the stream are on the first page now.
       if (one.event === "start") void queries.invalidateQueries({ queryKey: ["audit", key] });
       if (one.event === "event") {
         setTail((before) => [JSON.parse(one.data) as Event, ...before].slice(0, MOST_LIVE));

@@ -1,9 +1,9 @@
-/** What an event says, in a few words. */
+/** Short texts of an event. */
 import type { Shapes } from "@/api/client";
 
 export type Event = Shapes["AuditShown"];
 
-/** What was done, or tried. A call that was denied has the name its caller made up. */
+/** The action, done or attempted. A denied call has the name that its caller sent. */
 export function subjectOf(event: Event): string {
   switch (event.type) {
     case "admin":
@@ -13,11 +13,11 @@ export function subjectOf(event: Event): string {
     case "definition":
       return [event.server_id, event.tool].filter(Boolean).join(".");
     case "credential":
-      return `a credential from ${event.peer}`;
+      return `credential from ${event.peer}`;
     case "invocation":
-      return `a run of ${event.task_id}`;
+      return `run of ${event.task_id}`;
     case "spawn":
-      return `a process for ${event.server_id}`;
+      return `process of ${event.server_id}`;
     case "scope":
       return `${event.tools} tools of ${event.servers} servers`;
     case "session":
@@ -25,7 +25,7 @@ export function subjectOf(event: Event): string {
   }
 }
 
-/** What came of it. */
+/** Its result. */
 export function resultOf(event: Event): string {
   switch (event.type) {
     case "call":
@@ -38,11 +38,11 @@ export function resultOf(event: Event): string {
     case "definition":
       return "changed";
     case "credential":
-      return "refused";
+      return "rejected";
     case "spawn":
-      return event.reason === "trial" ? "tried" : "started";
+      return event.reason === "trial" ? "tested" : "started";
     case "scope":
-      return event.excluded ? `offered, ${event.excluded} excluded` : "offered";
+      return event.excluded ? `listed, ${event.excluded} excluded` : "listed";
     case "session":
       return `ended: ${event.ended_by}`;
   }
@@ -56,7 +56,7 @@ const COLOURS: Readonly<Record<string, string>> = {
   tool_error: "orange",
   error: "red",
   failed: "red",
-  refused: "red",
+  rejected: "red",
   denied: "yellow",
   changed: "yellow",
   asked: "yellow",
@@ -74,7 +74,7 @@ export function tookMs(event: Event): number | null {
   return event.duration_ms;
 }
 
-/** The lens on the scope that decided about a call; null where no tool of ours was decided on. */
+/** The lens on the scope that decided about a call; null if the event has no decision about a tool. */
 export function lensOn(event: Event): string | null {
   if (event.type !== "call" || event.tool === null) return null;
   const params = new URLSearchParams({ why: subjectOf(event) });
@@ -82,10 +82,10 @@ export function lensOn(event: Event): string | null {
   return `/scope?${params}`;
 }
 
-/** What is shown apart from the other members, or not at all. */
+/** Members that are shown elsewhere or not at all. */
 const APART: readonly string[] = ["event_id", "arguments"];
 
-/** The members of an event that say something, in the order that the API has them. */
+/** The members of an event with a value, in the order of the API. */
 export function detailsOf(event: Event): [name: string, value: string][] {
   return Object.entries(event)
     .filter(([name, value]) => value !== null && value !== "" && !APART.includes(name))

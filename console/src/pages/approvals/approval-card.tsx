@@ -1,4 +1,4 @@
-/** One call that somebody was asked to agree to: who would do what, with what, and by which rule one is asked. */
+/** One approval: caller, tool, arguments, and the rule that requires it. */
 import { Anchor, Badge, Card, Group, SimpleGrid, Stack, Text } from "@mantine/core";
 import { Link } from "react-router";
 import { useMay } from "@/api/me";
@@ -11,7 +11,7 @@ import { type Approval, COLOURS, decidedAs } from "./states";
 
 interface ApprovalCardProps {
   readonly approval: Approval;
-  /** Among others: it leads to its own page. */
+  /** In a list: links to its page. */
   readonly isInList?: boolean;
 }
 
@@ -38,7 +38,7 @@ export function ApprovalCard({ approval, isInList = false }: ApprovalCardProps) 
         {approval.state !== "pending" ? null : mayDecide ? (
           <Decision approval={approval} />
         ) : (
-          <Text c="dimmed">Whoever has the role publisher decides.</Text>
+          <Text c="dimmed">Deciding requires the role publisher.</Text>
         )}
       </Stack>
     </Card>
@@ -63,17 +63,17 @@ function Facts({ approval }: { readonly approval: Approval }) {
       <Fact name="Task">
         {approval.task_id === null ? "none" : <Untrusted text={approval.task_id} mono />}
       </Fact>
-      <Fact name="Asked">
-        <When ms={approval.created_ms} /> at the door {approval.door}
+      <Fact name="Requested">
+        <When ms={approval.created_ms} /> at the {approval.door} endpoint
       </Fact>
-      <Fact name={waits ? "Expires" : "Was to expire"}>
+      <Fact name={waits ? "Expires" : "Expiry"}>
         <When ms={approval.expires_ms} />
       </Fact>
       <Fact name="Rule">
         <Untrusted text={approval.why} />
       </Fact>
       <Fact name="Definition">
-        <span className="mono">{approval.definition.slice(0, 12)}…</span>, and no other
+        <span className="mono">{approval.definition.slice(0, 12)}…</span>
       </Fact>
       {approval.session === null ? null : (
         <Fact name="Session">
@@ -98,7 +98,7 @@ function Decided({ approval, at }: { readonly approval: Approval; readonly at: n
         <When ms={at} /> by <Untrusted text={approval.decided_by ?? ""} mono />
         {as === null ? null : ` (${as})`}
       </Fact>
-      <Fact name="Reason">{approval.reason ? <Untrusted text={approval.reason} /> : "none was given"}</Fact>
+      <Fact name="Reason">{approval.reason ? <Untrusted text={approval.reason} /> : "none"}</Fact>
     </>
   );
 }

@@ -1,4 +1,4 @@
-/** One approval, as the link leads to that a refused caller was given. */
+/** One approval: the page that the link in the error leads to. */
 import { Anchor } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
@@ -23,7 +23,7 @@ export function ApprovalPage() {
           All approvals
         </Anchor>
       </PageHead>
-      <Loaded query={query} what="Reading the approval">
+      <Loaded query={query} what="Loading the approval">
         {(approval) => <ApprovalCard approval={approval} />}
       </Loaded>
     </>

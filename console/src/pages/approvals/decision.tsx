@@ -1,4 +1,4 @@
-/** Yes or no, and why. */
+/** The decision: approve or deny, with a reason. */
 import { Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
@@ -23,7 +23,7 @@ function useDecide(approval: Approval) {
         : take(api.POST("/admin/api/approvals/{approval_id}/deny", { params, body: { reason } })),
     onSuccess: (decided) => {
       const name = visibleText(`${decided.server_id}.${decided.tool}`);
-      notifications.show({ message: `The call of ${name} is ${decided.state}.` });
+      notifications.show({ message: `Call of ${name}: ${decided.state}.` });
       void queries.invalidateQueries({ queryKey: ["approvals"] });
     },
   });
@@ -32,23 +32,23 @@ function useDecide(approval: Approval) {
 export function Decision({ approval }: { readonly approval: Approval }) {
   const me = useMe();
   const [reason, setReason] = useState("");
-  const [isUnsaid, setUnsaid] = useState(false);
+  const [isMissing, setMissing] = useState(false);
   const decide = useDecide(approval);
   const whyNot = whyNotApprove(approval, me);
   const said = reason.trim();
   useTyped(said !== "");
-  const deny = () => (said === "" ? setUnsaid(true) : decide.mutate({ isApproved: false, reason: said }));
+  const deny = () => (said === "" ? setMissing(true) : decide.mutate({ isApproved: false, reason: said }));
   return (
     <Stack gap="xs">
       <TextInput
         label="Reason"
-        description="Needed to deny: whoever asked is told. Of an approval, the audit keeps it."
+        description="Required to deny; the caller receives it. Approval reasons are kept in the audit log."
         value={reason}
         onChange={(event) => {
           setReason(event.currentTarget.value);
-          setUnsaid(false);
+          setMissing(false);
         }}
-        error={isUnsaid ? "Say why it is denied." : undefined}
+        error={isMissing ? "Enter a reason for the denial." : undefined}
         maxLength={MAX_REASON}
         autoComplete="off"
       />

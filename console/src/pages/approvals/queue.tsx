@@ -1,4 +1,4 @@
-/** The queue: each call that waits, with all one needs to decide; the others in a table. */
+/** The queue: pending approvals with their details; decided ones in a table. */
 import { Button, NativeSelect, Stack } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearchParams } from "react-router";
@@ -33,9 +33,9 @@ export function Queue() {
   const approvals = found.data?.pages.flatMap((page) => page.approvals);
   return (
     <>
-      <PageHead title="Approvals" about="Calls that are made only once a person has agreed." />
+      <PageHead title="Approvals" about="Tool calls that need a person's approval." />
       <NativeSelect
-        label="Show"
+        label="State"
         data={[...STATES]}
         value={state}
         onChange={(event) => setQuery({ state: event.currentTarget.value }, { replace: true })}
@@ -43,7 +43,7 @@ export function Queue() {
         mb="md"
       />
       {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
-      {approvals === undefined && !found.isError ? <Loading what="Looking who waits" /> : null}
+      {approvals === undefined && !found.isError ? <Loading what="Loading approvals" /> : null}
       {approvals === undefined ? null : <Found state={state} approvals={approvals} />}
       {found.hasNextPage ? (
         <Button
@@ -52,7 +52,7 @@ export function Queue() {
           onClick={() => void found.fetchNextPage()}
           loading={found.isFetchingNextPage}
         >
-          Show older ones
+          Show older
         </Button>
       ) : null}
     </>
@@ -60,7 +60,8 @@ export function Queue() {
 }
 
 function Found({ state, approvals }: { readonly state: State | "all"; readonly approvals: Approval[] }) {
-  if (approvals.length === 0) return state === "pending" ? <NobodyWaits /> : <Empty title="There is none" />;
+  if (approvals.length === 0)
+    return state === "pending" ? <NothingPending /> : <Empty title="No approvals" />;
   if (state !== "pending") return <Past approvals={approvals} />;
   return (
     <Stack>
@@ -71,12 +72,12 @@ function Found({ state, approvals }: { readonly state: State | "all"; readonly a
   );
 }
 
-function NobodyWaits() {
+function NothingPending() {
   return (
-    <Empty title="No call waits">
-      A call waits here where the record of its server says so: its{" "}
-      <span className="mono">approval_policy</span> names tools, or asks for all that are not marked as
-      read-only. A task may ask for more with <span className="mono">mcp.approval_policy</span>.
+    <Empty title="No pending approvals">
+      A call needs approval if its server's <span className="mono">approval_policy</span> says so, by tool or
+      for all tools that are not read-only. A task can require more with{" "}
+      <span className="mono">mcp.approval_policy</span>.
     </Empty>
   );
 }
@@ -92,7 +93,7 @@ const COLUMNS: readonly Column<Approval>[] = [
   { key: "who", title: "Caller", show: (one) => <Untrusted text={one.principal} mono /> },
   {
     key: "asked",
-    title: "Asked",
+    title: "Requested",
     show: (one) => <span title={moment(one.created_ms)}>{ago(one.created_ms)}</span>,
     sortBy: (one) => one.created_ms,
   },

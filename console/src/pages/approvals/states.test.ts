@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { askedState, decidedAs, whyNotApprove } from "./states";
 
-test("a list is of those that wait, unless a state is asked for that there is", () => {
+test("a list shows pending approvals unless another known state is requested", () => {
   expect([null, "", "gone", "denied", "all"].map(askedState)).toEqual([
     "pending",
     "pending",
@@ -11,18 +11,18 @@ test("a list is of those that wait, unless a state is asked for that there is", 
   ]);
 });
 
-test("nobody approves a call of its own but the local administrator", () => {
+test("only the local administrator approves its own calls", () => {
   const asked = { principal: "ada" };
-  expect(whyNotApprove(asked, { principal: "ada", by: "key" })).toContain("Nobody approves");
+  expect(whyNotApprove(asked, { principal: "ada", by: "key" })).toContain("cannot approve their own calls");
   expect(whyNotApprove(asked, { principal: "bob", by: "key" })).toBeNull();
   expect(whyNotApprove(asked, { principal: "ada", by: "loopback" })).toBeNull();
 });
 
 test.each([
-  ["webhook", "through the webhook"],
-  ["webhook:bo", "through the webhook"],
-  ["key:ci", "who called"],
+  ["webhook", "by webhook"],
+  ["webhook:bo", "by webhook"],
+  ["key:ci", "elicited"],
   ["key:ada", null],
-])("a decision by %s is told as what it was", (decided_by, expected) => {
+])("a decision by %s has its words", (decided_by, expected) => {
   expect(decidedAs({ principal: "key:ci", decided_by })).toBe(expected);
 });

@@ -1,16 +1,16 @@
-/** How an approval stands, in words and colours, and which of them a list is asked for. */
+/** The states of approvals: words, colours, and the filter. */
 import type { Shapes } from "@/api/client";
 
 export type Approval = Shapes["ApprovalShown"];
 export type State = Approval["state"];
 
-/** Nobody tells of new questions, so they are looked for. */
+/** There is no watch for approvals, so they are polled. */
 export const LOOK_MS = 3_000;
 
 export const STATES: readonly { value: State | "all"; label: string }[] = [
-  { value: "pending", label: "Those that wait" },
-  { value: "approved", label: "Approved, not called yet" },
-  { value: "used", label: "Approved and called" },
+  { value: "pending", label: "Pending" },
+  { value: "approved", label: "Approved, not used" },
+  { value: "used", label: "Approved and used" },
   { value: "denied", label: "Denied" },
   { value: "expired", label: "Expired" },
   { value: "all", label: "All" },
@@ -24,7 +24,7 @@ export const COLOURS: Readonly<Record<State, string>> = {
   expired: "gray",
 };
 
-/** The state that a query asks for: those that wait, unless it says another. */
+/** The state that a query asks for; pending by default. */
 export function askedState(text: string | null): State | "all" {
   return STATES.find((one) => one.value === text)?.value ?? "pending";
 }
@@ -37,12 +37,12 @@ interface Who {
 /** Why `who` may not approve it; null: it may. The local administrator could change the policy as well. */
 export function whyNotApprove(approval: Pick<Approval, "principal">, who: Who): string | null {
   const isOwn = approval.principal === who.principal && who.by !== "loopback";
-  return isOwn ? "Nobody approves a call of its own. You may deny it." : null;
+  return isOwn ? "Callers cannot approve their own calls. You can deny it." : null;
 }
 
-/** As what somebody decided: a person at the console or the command line, the webhook, or whoever called, in place. */
+/** How the decision was made: by a person at the console or CLI (null), by the webhook, or by elicitation. */
 export function decidedAs(approval: Pick<Approval, "principal" | "decided_by">): string | null {
   const by = approval.decided_by ?? "";
-  if (by === "webhook" || by.startsWith("webhook:")) return "through the webhook";
-  return by === approval.principal ? "who called" : null;
+  if (by === "webhook" || by.startsWith("webhook:")) return "by webhook";
+  return by === approval.principal ? "elicited" : null;
 }

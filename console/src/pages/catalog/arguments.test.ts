@@ -32,7 +32,7 @@ test("where a schema makes no form, one begins with JSON", () => {
   expect(toForm(field, { mode: "json", text: "{}" })).toBeNull();
 });
 
-test("a default of the whole is not typed for anybody", () => {
+test("a default of the whole is not filled in", () => {
   const field = fieldOf({ type: "object", default: { a: "x" }, properties: { a: { type: "string" } } });
   expect(read(field, begin(field)).value).toEqual({});
 });

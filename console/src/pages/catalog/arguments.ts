@@ -19,18 +19,18 @@ export function begin(field: Field): Typed {
 }
 
 export interface Read {
-  /** Null: there is something wrong. */
+  /** Null: they are invalid. */
   readonly value: JsonObject | null;
   readonly troubles: readonly Trouble[];
 }
 
-/** The arguments, or what is wrong with them. */
+/** The arguments, or their problems. */
 export function read(field: Field, typed: Typed): Read {
   const { value, troubles } =
     typed.mode === "form" ? write(field, typed.draft, true) : writeJson(typed.text.trim() || "{}", "$");
   if (troubles.length > 0) return { value: null, troubles };
   if (isObject(value)) return { value, troubles };
-  return { value: null, troubles: [{ at: "$", says: "Arguments are an object.", isMissing: false }] };
+  return { value: null, troubles: [{ at: "$", says: "Arguments must be an object.", isMissing: false }] };
 }
 
 /** The same as JSON. */

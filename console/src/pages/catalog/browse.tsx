@@ -23,7 +23,7 @@ export function Browse() {
     <>
       <PageHead
         title="Catalog"
-        about="Every tool that you can reach. Pick tools or whole packages, and take them along as a skill or a URL."
+        about="All tools that you can reach. Pick tools or whole packages, and use them as a skill or a URL."
       >
         {mayRead ? (
           <Button variant="default" component={Link} to="/catalog/quality">
@@ -40,7 +40,7 @@ export function Browse() {
 function Categories() {
   const query = useQuery(categoriesQuery);
   return (
-    <Loaded query={query} what="Opening the catalog">
+    <Loaded query={query} what="Loading the catalog">
       {(categories) =>
         categories.length === 0 ? (
           <Nothing />
@@ -63,10 +63,10 @@ function Nothing() {
       {mayRegister ? (
         <>
           <Link to="/servers/-/new">Register a server</Link>, or install a package with{" "}
-          <span className="mono">toolgate packages install</span>. Its tools stand here as soon as it has listed them.
+          <span className="mono">toolgate packages install</span>. Its tools appear once it has listed them.
         </>
       ) : (
-        "There is no tool that you can reach. Whoever administers this gateway registers servers."
+        "You can reach no tools. Ask an admin to register a server."
       )}
     </Empty>
   );

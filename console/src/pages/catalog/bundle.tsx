@@ -21,7 +21,7 @@ interface BundleProps {
 export function Bundle({ picks, names, task, form, set }: BundleProps) {
   const { packages, tools } = partsOf(picks);
   const hasPackages = packages.length > 0;
-  const single = tools.length > 0 ? ", and the single tools that are picked" : "";
+  const single = tools.length > 0 ? ", and the picked single tools" : "";
   const chosen = hasPackages && form !== "frozen" ? "following" : "frozen";
   const queries = {
     following: hasPackages ? withTask(followingQuery(picks), task) : null,
@@ -34,11 +34,11 @@ export function Bundle({ picks, names, task, form, set }: BundleProps) {
         <TaskChoice
           value={task}
           onChange={(value) => set("task", value)}
-          about="With a task, its rules hold as well."
+          about="With a task, its policy applies too."
         />
       </Group>
       <Radio.Group
-        label="What becomes of the URL when a package gains tools"
+        label="Tools in the URL"
         value={chosen}
         onChange={(value) => set("form", value === "frozen" ? "frozen" : "")}
       >
@@ -48,15 +48,15 @@ export function Bundle({ picks, names, task, form, set }: BundleProps) {
             title="Follows its packages"
             about={
               hasPackages
-                ? `Clients see every tool of the picked packages${single}. New tools of a package appear by themselves.`
-                : "Tick a whole package in the catalog to have its new tools appear by themselves."
+                ? `Clients see every tool of the picked packages${single}. New tools of a package appear automatically.`
+                : "To include new tools automatically, pick a whole package in the catalog."
             }
             query={queries.following}
           />
           <Form
             value="frozen"
             title="Frozen list"
-            about="Clients see the tools that are picked now, each by its name. New tools do not appear."
+            about="Clients see exactly the tools that are picked now. New tools do not appear."
             query={queries.frozen}
           />
         </SimpleGrid>
@@ -78,7 +78,7 @@ interface FormProps {
   readonly value: string;
   readonly title: string;
   readonly about: string;
-  /** Null: what is picked has no such form. */
+  /** Null: the picks have no such form. */
   readonly query: Selected | null;
 }
 
@@ -97,7 +97,7 @@ function Form({ value, title, about, query }: FormProps) {
   );
 }
 
-/** How much a client gets. Of a URL that is too long for one nothing is asked. */
+/** The size of a client's tool list. Not requested for a URL that is too long. */
 function Size({ query }: { readonly query: Selected }) {
   const found = useQuery({ ...selectedQuery(query), enabled: !isTooLong(query) }).data;
   if (isTooLong(query))
@@ -116,10 +116,10 @@ function Size({ query }: { readonly query: Selected }) {
 
 function TooLong({ isFrozen }: { readonly isFrozen: boolean }) {
   return (
-    <Alert color="yellow" title="These are too many for a URL">
-      Not every client takes one as long.{" "}
-      {isFrozen ? "Choose the one that follows its packages, or save" : "Pick whole packages, or save"} the
-      skill manifest and make a task of it with <span className="mono">toolgate skills apply FILE</span>.
+    <Alert color="yellow" title="Too many tools for a URL">
+      Some clients do not accept a URL this long.{" "}
+      {isFrozen ? "Choose the URL that follows its packages, or save" : "Pick whole packages, or save"} the
+      skill manifest and create a task from it with <span className="mono">toolgate skills apply FILE</span>.
     </Alert>
   );
 }
@@ -130,11 +130,7 @@ function Connect({ query }: { readonly query: Selected }) {
   return (
     <>
       {told.map((one) => (
-        <Alert
-          key={one}
-          color="yellow"
-          title={found?.mode === "find" ? "Too many to list" : "Look at this first"}
-        >
+        <Alert key={one} color="yellow" title={found?.mode === "find" ? "Too many to list" : "Warning"}>
           {one}
         </Alert>
       ))}

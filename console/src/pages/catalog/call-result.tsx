@@ -1,4 +1,4 @@
-/** What a call brought. All of it was written by the server of the tool. */
+/** The result of a call. All of it was written by the tool's server. */
 import { Alert, Anchor, Badge, Group, Paper, Stack, Text, Title } from "@mantine/core";
 import { Link } from "react-router";
 import { ApiError, type Shapes } from "@/api/client";
@@ -21,7 +21,7 @@ export function CallResult({ answer }: { readonly answer: Shapes["CallResponse"]
           Result
         </Title>
         <Badge color={answer.is_error ? "red" : "green"} variant="light" tt="none">
-          {answer.is_error ? "the tool failed" : "done"}
+          {answer.is_error ? "tool error" : "success"}
         </Badge>
         <Text size="sm" c="dimmed">
           {duration(answer.duration_ms)}
@@ -32,20 +32,20 @@ export function CallResult({ answer }: { readonly answer: Shapes["CallResponse"]
             to={`/activity?${new URLSearchParams({ request: answer.request_id })}`}
             size="sm"
           >
-            In the audit
+            Audit log
           </Anchor>
         ) : null}
       </Group>
-      {shown.length === 0 && structured === undefined ? <Text c="dimmed">It answered nothing.</Text> : null}
+      {shown.length === 0 && structured === undefined ? <Text c="dimmed">The result is empty.</Text> : null}
       {shown.map((one, place) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: a result never changes
         <ContentShown key={place} content={one} />
       ))}
-      {left > 0 ? <Text size="sm">And {left} more, which are not shown.</Text> : null}
+      {left > 0 ? <Text size="sm">{left} more are not shown.</Text> : null}
       {structured === undefined ? null : (
         <>
           <Text size="sm" c="dimmed">
-            As data:
+            Structured content:
           </Text>
           <CodeBlock text={JSON.stringify(structured, null, 2)} label="structured content" />
         </>
@@ -64,7 +64,7 @@ function ContentShown({ content }: { readonly content: Content }) {
       return (
         <Paper withBorder p="sm">
           <Text size="sm" c="dimmed">
-            A resource
+            Resource link{" "}
           </Text>
           <Untrusted text={content.name} /> <Untrusted text={content.uri} mono />
           <div>
@@ -88,20 +88,20 @@ function ContentShown({ content }: { readonly content: Content }) {
   }
 }
 
-/** A call that was not made, or not finished. One that waits for somebody leads to where that is decided. */
+/** A call that failed. If it is pending approval, it links to the approval. */
 export function CallFailure({ error }: { readonly error: unknown }) {
   const approval =
     error instanceof ApiError && error.code === "mcp_approval_required" ? error.data.approval_id : undefined;
   if (typeof approval !== "string") return <Failure error={error} />;
   return (
-    <Alert color="yellow" title="Somebody has to agree to this call first" role="alert">
+    <Alert color="yellow" title="This call needs approval" role="alert">
       <Stack gap="xs" align="flex-start">
         <Text size="sm">
-          It waits as{" "}
+          Pending as{" "}
           <Link to={`/approvals/${encodeURIComponent(approval)}`}>
             approval <Untrusted text={approval} mono />
           </Link>
-          . Once it is approved, call again with the same arguments.
+          . Once approved, call again with the same arguments.
         </Text>
       </Stack>
     </Alert>

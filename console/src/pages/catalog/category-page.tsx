@@ -35,7 +35,7 @@ const COLUMNS: readonly Column<CatalogPackage>[] = [
   },
   {
     key: "id",
-    title: "Id",
+    title: "ID",
     show: (one) => <Untrusted text={one.id} mono />,
     sortBy: (one) => one.id,
     isMinor: true,
@@ -66,7 +66,7 @@ const COLUMNS: readonly Column<CatalogPackage>[] = [
   {
     key: "tools",
     title: "Tools",
-    show: (one) => (one.toolCount === 0 ? "not known" : count(one.toolCount)),
+    show: (one) => (one.toolCount === 0 ? "unknown" : count(one.toolCount)),
     sortBy: (one) => one.toolCount,
     align: "right",
     width: 100,
@@ -90,7 +90,7 @@ export function CategoryPage() {
     <>
       <Trail above={[{ title: "Catalog", path: "/catalog" }]} here={name} />
       <PageHead title={name} />
-      <Loaded query={query} what="Opening the category">
+      <Loaded query={query} what="Loading the category">
         {(packages) => (
           <DataTable
             label="Packages"

@@ -1,4 +1,4 @@
-/** What a tool answered, as far as it can be shown without asking anybody for more. */
+/** The content of a result that can be shown without another request. */
 import { isObject, type Json } from "@/parts/schema-form-model";
 
 export type Content =
@@ -22,14 +22,14 @@ export function contentsOf(result: Readonly<Record<string, unknown>>): { shown: 
 }
 
 function contentOf(item: unknown): Content {
-  if (!isObject(item)) return { kind: "unshown", says: "something that is no content" };
+  if (!isObject(item)) return { kind: "unshown", says: "invalid content" };
   switch (item.type) {
     case "text":
       return { kind: "text", text: textOf(item.text) };
     case "image":
       return imageOf(textOf(item.mimeType), textOf(item.data));
     case "audio":
-      return { kind: "unshown", says: `audio (${textOf(item.mimeType)}), which is not played here` };
+      return { kind: "unshown", says: `audio (${textOf(item.mimeType)}): the console does not play audio` };
     case "resource_link":
       return {
         kind: "link",
@@ -40,25 +40,23 @@ function contentOf(item: unknown): Content {
     case "resource":
       return resourceOf(item.resource);
     default:
-      return { kind: "unshown", says: `content of the type ${textOf(item.type)}` };
+      return { kind: "unshown", says: `content of type ${textOf(item.type)}` };
   }
 }
 
 /** An image of a kind that holds pixels and nothing else, and not too large. */
 function imageOf(type: string, data: string): Content {
-  if (!IMAGES.includes(type))
-    return { kind: "unshown", says: `an image (${type}), of a kind not shown here` };
-  if (data.length > MOST_IMAGE_CHARS)
-    return { kind: "unshown", says: "an image that is too large to be shown" };
-  if (!BASE64.test(data)) return { kind: "unshown", says: "an image that cannot be read" };
+  if (!IMAGES.includes(type)) return { kind: "unshown", says: `image of unsupported type (${type})` };
+  if (data.length > MOST_IMAGE_CHARS) return { kind: "unshown", says: "image too large to show" };
+  if (!BASE64.test(data)) return { kind: "unshown", says: "invalid image data" };
   return { kind: "image", url: `data:${type};base64,${data}` };
 }
 
 function resourceOf(resource: Json | undefined): Content {
-  if (!isObject(resource)) return { kind: "unshown", says: "a resource without content" };
+  if (!isObject(resource)) return { kind: "unshown", says: "resource without content" };
   const uri = textOf(resource.uri);
   if (typeof resource.text === "string") return { kind: "resource", uri, text: resource.text };
-  return { kind: "unshown", says: `the resource ${uri}, which is no text` };
+  return { kind: "unshown", says: `binary resource ${uri}` };
 }
 
 function textOf(value: Json | undefined): string {

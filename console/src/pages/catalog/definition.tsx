@@ -1,4 +1,4 @@
-/** What a tool says of itself: what it does, what it takes and gives, and what it costs a model to know. */
+/** A tool's definition: description, schemas, annotations and tokens. */
 import { Anchor, Badge, Group, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
@@ -13,18 +13,18 @@ import type { Tool } from "./queries";
 import { SchemaTree } from "./schema-tree";
 
 const SOURCES: Readonly<Record<Tool["source"], string>> = {
-  manifest: "its package, which declares it",
-  discovered: "its server, which lists it",
-  summary: "its package, by name and description alone",
-  legacy: "nobody: it is not known yet",
+  manifest: "package manifest",
+  discovered: "the server's tool list",
+  summary: "package summary (name and description only)",
+  legacy: "none: the tool is not known",
 };
 
-/** The hints there are, and how each reads when it is given and when it is denied. */
+/** The annotations, and the words for true and false. */
 const HINTS: Readonly<Record<string, readonly [string, string]>> = {
-  readOnlyHint: ["changes nothing", "may change things"],
-  destructiveHint: ["may destroy", "destroys nothing"],
-  idempotentHint: ["safe to repeat", "not the same when repeated"],
-  openWorldHint: ["reaches outside", "stays inside"],
+  readOnlyHint: ["read-only", "not read-only"],
+  destructiveHint: ["destructive", "not destructive"],
+  idempotentHint: ["idempotent", "not idempotent"],
+  openWorldHint: ["open world", "closed world"],
 };
 
 export function Definition({ tool }: { readonly tool: Tool }) {
@@ -35,12 +35,12 @@ export function Definition({ tool }: { readonly tool: Tool }) {
           <Untrusted text={tool.description} />
         </div>
       ) : (
-        <Text c="dimmed">It does not say what it does.</Text>
+        <Text c="dimmed">No description.</Text>
       )}
       <Facts tool={tool} />
-      <Schema title="What it takes" schema={tool.inputSchema} label="input schema" />
+      <Schema title="Input schema" schema={tool.inputSchema} label="input schema" />
       {tool.outputSchema ? (
-        <Schema title="What it gives" schema={tool.outputSchema} label="output schema" />
+        <Schema title="Output schema" schema={tool.outputSchema} label="output schema" />
       ) : null}
       {tool.annotations ? <Annotations annotations={tool.annotations} /> : null}
     </Stack>
@@ -62,7 +62,7 @@ function Facts({ tool }: { readonly tool: Tool }) {
           <Untrusted text={server} mono />
         )}
       </Fact>
-      <Fact name="Known from">{SOURCES[tool.source]}</Fact>
+      <Fact name="Source">{SOURCES[tool.source]}</Fact>
       <Fact name="Category">
         <Untrusted text={tool.category} />
       </Fact>
@@ -96,7 +96,7 @@ function Schema({ title, schema, label }: SchemaProps) {
           {title}
         </Title>
         <Anchor component="button" type="button" size="sm" onClick={() => setJson(!isJson)}>
-          {isJson ? "As a tree" : "As JSON"}
+          {isJson ? "Show as tree" : "Show as JSON"}
         </Anchor>
       </Group>
       {isJson ? (
@@ -111,9 +111,9 @@ function Schema({ title, schema, label }: SchemaProps) {
 function Annotations({ annotations }: { readonly annotations: Readonly<Record<string, unknown>> }) {
   const hints = Object.entries(HINTS).filter(([name]) => typeof annotations[name] === "boolean");
   return (
-    <Stack gap="xs" component="section" aria-label="What it hints">
+    <Stack gap="xs" component="section" aria-label="Annotations">
       <Title order={2} size="h4">
-        What it hints
+        Annotations
       </Title>
       <Group gap="xs">
         {hints.map(([name, [yes, no]]) => (
@@ -124,7 +124,7 @@ function Annotations({ annotations }: { readonly annotations: Readonly<Record<st
       </Group>
       <CodeBlock text={JSON.stringify(annotations, null, 2)} label="annotations" />
       <Text size="sm" c="dimmed">
-        A server writes these itself. Nothing is allowed because of them.
+        The server writes these hints itself. Do not trust them.
       </Text>
     </Stack>
   );

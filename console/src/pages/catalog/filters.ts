@@ -1,4 +1,4 @@
-/** What is searched for. It stands in the address. */
+/** The search and its filters, kept in the URL. */
 
 export interface Filters {
   readonly q: string;

@@ -1,4 +1,4 @@
-/** The catalog: find tools, look at them, try them, and pick those that a skill or a client shall have. */
+/** The catalog: find tools, read and try them, and pick some for a skill or a client. */
 import { Route, Routes } from "react-router";
 import { Empty } from "@/parts/states";
 import { Browse } from "./browse";
@@ -19,7 +19,7 @@ export default function Page() {
         <Route path="tool" element={<ToolPage />} />
         <Route path="picked" element={<PickedPage />} />
         <Route path="quality" element={<QualityPage />} />
-        <Route path="*" element={<Empty title="There is no such page">Choose one from the menu.</Empty>} />
+        <Route path="*" element={<Empty title="Page not found">Choose a page from the menu.</Empty>} />
       </Routes>
       <PickBar />
     </>

@@ -10,7 +10,7 @@ const ID = /^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$/;
 
 /** What is wrong with an id; empty: nothing. */
 export function idTrouble(id: string): string {
-  if (id === "") return "A skill needs an id.";
+  if (id === "") return "Enter an ID.";
   return ID.test(id)
     ? ""
     : "Use up to 64 letters, digits, `.`, `-` and `_`, with a letter or digit at both ends.";
@@ -30,7 +30,7 @@ export function toToml(skill: Skill): string {
   return [...lines, "tools = [", ...tools.map((one) => `  ${quoted(one)},`), "]", ""].join("\n");
 }
 
-/** A basic string: as JSON has it, but that DEL is escaped, and that half a character is none. */
+/** A TOML basic string: as in JSON, but with DEL escaped and lone surrogates replaced. */
 function quoted(text: string): string {
   const whole = [...text].map((one) => (/^[\ud800-\udfff]$/.test(one) ? "\ufffd" : one)).join("");
   return JSON.stringify(whole).replaceAll("\u007f", "\\u007f");

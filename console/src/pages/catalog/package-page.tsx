@@ -33,14 +33,14 @@ export function PackagePage() {
       <PageHead title={id} about={first ? <Tags tags={first.tags} /> : undefined}>
         {mayRead ? (
           <Button variant="default" component={Link} to={`/servers/${encodeURIComponent(id)}`}>
-            Its server
+            Server
           </Button>
         ) : null}
         {query.data ? <PickWhole id={id} tools={query.data} /> : null}
       </PageHead>
       <Stack>
         {mayRead ? <Installed id={id} /> : null}
-        <Loaded query={query} what="Looking at its tools">
+        <Loaded query={query} what="Loading the tools">
           {(tools) => <Tools tools={tools} />}
         </Loaded>
       </Stack>
@@ -51,7 +51,7 @@ export function PackagePage() {
 function Tools({ tools }: { readonly tools: readonly Tool[] }) {
   const [shown, setShown] = useState(AT_ONCE);
   if (tools.length === 0)
-    return <Empty title="It has no tools">Its server lists none that you can reach.</Empty>;
+    return <Empty title="No tools">The server lists no tools that you can reach.</Empty>;
   return (
     <Stack gap="xs" component="section" aria-label="Tools">
       {tools.slice(0, shown).map((one) => (
@@ -98,7 +98,7 @@ function Installed({ id }: { readonly id: string }) {
   );
 }
 
-/** Packages are installed from a terminal: what to type there. */
+/** Packages are installed from a terminal: the commands. */
 function Commands({ found }: { readonly found: Shapes["PackageShown"] }) {
   const others = found.versions.filter((one) => !one.installed);
   const isInstalled = others.length < found.versions.length;
@@ -107,18 +107,18 @@ function Commands({ found }: { readonly found: Shapes["PackageShown"] }) {
       {others.map((one) => (
         <div key={one.version}>
           <Text size="sm">
-            To install <Untrusted text={one.version} mono />, in a terminal:
+            Install <Untrusted text={one.version} mono /> from a terminal:
           </Text>
           <CodeBlock
             text={`toolgate packages install ${found.package_id}@${one.version}`}
-            label="the command to install it"
+            label="the install command"
           />
         </div>
       ))}
       {isInstalled ? (
         <>
-          <Text size="sm">To remove it, in a terminal:</Text>
-          <CodeBlock text={`toolgate packages uninstall ${found.package_id}`} label="the command to remove it" />
+          <Text size="sm">Uninstall it from a terminal:</Text>
+          <CodeBlock text={`toolgate packages uninstall ${found.package_id}`} label="the uninstall command" />
         </>
       ) : null}
     </>

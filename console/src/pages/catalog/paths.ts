@@ -1,4 +1,4 @@
-/** Where things of the catalog are. Names of tools stand in the query: one may be called `..`. */
+/** The paths of the catalog. Tool names are in the query, because a tool may be named `..`. */
 
 export const toolPath = (fullName: string, more: Readonly<Record<string, string>> = {}) =>
   `/catalog/tool?${new URLSearchParams({ name: fullName, ...more })}`;

@@ -1,4 +1,4 @@
-/** What is picked so far, and what that costs, at the foot of every page of the catalog. */
+/** The picks and their tokens, at the foot of every catalog page. */
 import { Button, Group, Paper, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useLocation } from "react-router";
@@ -26,7 +26,7 @@ export function PickBar() {
             Clear
           </Button>
           <Button size="xs" component={Link} to="/catalog/picked">
-            Use them
+            Use picks
           </Button>
         </Group>
       </Group>
@@ -45,14 +45,14 @@ export function spoken(picks: Picks): string {
   return `${whole}${single} (${toolCount(toolsOf(picks))})`;
 }
 
-/** So many tokens, of how many, and how much less that is. */
+/** Tokens of the picks, of all tools, and the saving. */
 export function Cost({ tokens }: { readonly tokens: number }) {
   const all = useQuery(scopeQuery([], "")).data?.registeredTokens ?? 0;
   const saved = savedOf(tokens, all);
   return (
     <>
       {count(tokens)}
-      {saved === null ? " tokens" : ` of ${count(all)} tokens, ${saved}% less`}
+      {saved === null ? " tokens" : ` of ${count(all)} tokens, ${saved} % less`}
     </>
   );
 }

@@ -1,4 +1,4 @@
-/** The picked packages and tools, each with its price, and whether it is seen at all. */
+/** The picked packages and tools, with tokens, and whether each is in scope. */
 import { ActionIcon, Anchor, Badge, Group } from "@mantine/core";
 import { IconX } from "@tabler/icons-react";
 import { Link } from "react-router";
@@ -89,7 +89,7 @@ function Unseen({ name }: { readonly name: string }) {
   return (
     <>
       <Badge color="orange" variant="light" tt="none">
-        not seen
+        not in scope
       </Badge>
       <Anchor component={Link} to={whyPath(name)} size="sm">
         Why?

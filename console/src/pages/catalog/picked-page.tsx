@@ -15,7 +15,7 @@ import { type PickedScope, scopeQuery } from "./queries";
 import { SkillPanel } from "./skill-panel";
 import { usePicks } from "./use-picks";
 
-/** Keeps the selection in the address: one that is opened is picked, and what is picked then stands there. */
+/** Keeps the picks in the URL: opening a URL picks its tools, and picks update the URL. */
 function useAddress(picks: Picks, keep: (picks: Picks) => void): void {
   const [params, setParams] = useSearchParams();
   const servers = params.get("servers");
@@ -44,7 +44,7 @@ function useAddress(picks: Picks, keep: (picks: Picks) => void): void {
   }, [servers, tools, picks, keep, setParams]);
 }
 
-/** What the gateway says each tool costs counts before what was known when it was picked. */
+/** The gateway's token counts take precedence over those known when a tool was picked. */
 function usePrices(picks: Picks, scope: PickedScope | undefined, keep: (picks: Picks) => void): void {
   useEffect(() => {
     if (scope === undefined) return;
@@ -73,8 +73,8 @@ export function PickedPage() {
     );
   if (names.length === 0)
     return (
-      <Empty title="Nothing is picked">
-        Tick tools and packages in <Link to="/catalog">the catalog</Link>. They are kept here while this tab
+      <Empty title="No tools picked">
+        Select tools and packages in <Link to="/catalog">the catalog</Link>. The picks are kept while this tab
         is open.
       </Empty>
     );
@@ -98,7 +98,7 @@ export function PickedPage() {
         {query.isError ? <Failure error={query.error} onRetry={() => void query.refetch()} /> : null}
         <PickedList picks={picks} keep={keep} scope={scope} />
         {query.isError ? null : scope === undefined ? (
-          <Loading what="Looking at what is picked" />
+          <Loading what="Loading the picks" />
         ) : (
           <Uses picks={picks} scope={scope} task={task} params={params} set={set} />
         )}
@@ -115,7 +115,7 @@ function ShareButton({ picks }: { readonly picks: Picks }) {
     <CopyButton value={url}>
       {({ copied, copy }) => (
         <Button variant="default" onClick={copy}>
-          {copied ? "Copied" : "Copy link to these"}
+          {copied ? "Copied" : "Copy link"}
         </Button>
       )}
     </CopyButton>
@@ -143,8 +143,8 @@ function Uses({ picks, scope, task, params, set }: UsesProps) {
       </Tabs.List>
       <Tabs.Panel value="skill">
         {names.length > MOST_PICKS ? (
-          <Alert color="yellow" title="These are too many for a skill">
-            A skill names at most {count(MOST_PICKS)} tools, and these are {count(names.length)}.
+          <Alert color="yellow" title="Too many tools for a skill">
+            A skill can name {count(MOST_PICKS)} tools at most; picked: {count(names.length)}.
           </Alert>
         ) : (
           <SkillPanel tools={names} />

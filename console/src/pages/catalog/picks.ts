@@ -98,7 +98,7 @@ export function partsOf(picks: Picks): { packages: string[]; tools: string[] } {
   };
 }
 
-/** What stands in an address that has these picked; empty where it would be too long for one. */
+/** The query of a URL with these picks; empty if it would be too long. */
 export function addressOf(picks: Picks): { servers: string; tools: string } {
   const { packages, tools } = partsOf(picks);
   const address = { servers: packages.join(","), tools: tools.join(",") };

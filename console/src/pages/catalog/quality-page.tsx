@@ -20,8 +20,8 @@ type Source = "manifest" | "discovered" | "summary" | "legacy";
 const SOURCES: readonly (readonly [source: Source, title: string, about: string])[] = [
   ["manifest", "Manifest", "full definitions of packages"],
   ["discovered", "Server", "full definitions that servers list"],
-  ["summary", "Summary", "a name and a description alone"],
-  ["legacy", "Unknown", "packages whose tools are not known"],
+  ["summary", "Summary", "name and description only"],
+  ["legacy", "Unknown", "packages with unknown tools"],
 ];
 
 const counted = (key: "with_schema" | "with_description" | Source, title: string): Column<Package> => ({
@@ -65,7 +65,7 @@ export function QualityPage() {
         title="Data quality"
         about="How many tools have full definitions, and which packages depend on summaries."
       />
-      <Loaded query={query} what="Counting rows">
+      <Loaded query={query} what="Loading the data quality">
         {(found) => (
           <Stack>
             <Totals found={found} />
@@ -82,7 +82,7 @@ export function QualityPage() {
               keyOf={(one) => one.id}
               sort={{ key: "id" }}
               empty={
-                <Empty title="No package depends on the fallback">
+                <Empty title="No package depends on summaries">
                   Every tool in the catalog has a full definition.
                 </Empty>
               }
@@ -121,7 +121,7 @@ function Fallback({ found }: { readonly found: Quality }) {
     return (
       <Alert
         color={dependent > 0 ? "yellow" : "green"}
-        title={`The summary fallback is off from ${endsAt} %`}
+        title={`The summary fallback is off: full definitions reached ${endsAt} %`}
       >
         Rows of {packages} are hidden: callers see neither summaries nor packages without known tools.
       </Alert>
@@ -129,7 +129,11 @@ function Fallback({ found }: { readonly found: Quality }) {
   return (
     <Alert
       color="gray"
-      title={endsAt === null ? "The summary fallback stays" : `The summary fallback ends at ${endsAt} %`}
+      title={
+        endsAt === null
+          ? "The summary fallback is always on"
+          : `The summary fallback ends at ${endsAt} % full definitions`
+      }
     >
       Without it, {packages} would lose rows. To complete a package, publish a manifest with{" "}
       <span className="mono">tools</span>, or let its server list them. The setting is{" "}

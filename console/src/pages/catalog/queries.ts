@@ -157,7 +157,10 @@ export const qualityQuery = (isAll: boolean) =>
       const pages = await allPages((cursor) =>
         take(api.GET("/api/v1/catalog/quality", { params: { query: { ...query, cursor } }, signal })),
       );
-      const [first, ...rest] = pages as [Shapes["CatalogQualityResponse"], ...Shapes["CatalogQualityResponse"][]];
+      const [first, ...rest] = pages as [
+        Shapes["CatalogQualityResponse"],
+        ...Shapes["CatalogQualityResponse"][],
+      ];
       return { ...first, packages: [first, ...rest].flatMap((page) => page.packages) };
     },
     refetchInterval: FOLLOWS_MS,

@@ -21,13 +21,12 @@ export function Results({ filters }: { readonly filters: Filters }) {
   if (query.data === undefined) return <Loading what="Searching" />;
   const found = query.data.pages.flatMap((page) => page.tools);
   const total = query.data.pages[0]?.total ?? 0;
-  if (found.length === 0)
-    return <Empty title="Nothing was found">Say it in other words, or take something off the filters.</Empty>;
+  if (found.length === 0) return <Empty title="No tools match">Try other words, or clear a filter.</Empty>;
   return (
     <Stack gap="xs" mt="md" component="section" aria-label="Found">
       <Text size="sm" c="dimmed" role="status">
         {total === 1 ? "1 tool" : `${count(total)} tools`}
-        {query.isPlaceholderData ? ", searching anew…" : ""}
+        {query.isPlaceholderData ? ", searching again…" : ""}
       </Text>
       {found.map((one) => (
         <ToolRow key={one.fullName} tool={one} server={{ id: one.serverId, name: one.serverName }} />

@@ -18,7 +18,7 @@ interface Branch {
 export function SchemaTree({ field }: { readonly field: Field }) {
   const branches = branchesOf(field);
   if (branches.length > 0) return <Branches branches={branches} />;
-  if (field.kind === "group") return <Text c="dimmed">Nothing.</Text>;
+  if (field.kind === "group") return <Text c="dimmed">No arguments.</Text>;
   return <Branches branches={[{ key: "", name: "", isRequired: false, field }]} />;
 }
 
@@ -35,7 +35,7 @@ function branchesOf(field: Field): Branch[] {
       }));
     case "list":
       return hasMore(field.item)
-        ? [{ key: "item", name: "each entry", isRequired: false, field: field.item }]
+        ? [{ key: "item", name: "each item", isRequired: false, field: field.item }]
         : [];
     default:
       return [];
@@ -103,7 +103,7 @@ function Line({ name, isRequired, field }: Branch) {
       ) : null}
       {field.kind === "raw" ? (
         <Text size="sm" c="dimmed">
-          Not shown in parts: {field.why}.
+          Not shown in detail: {field.why}.
         </Text>
       ) : null}
     </>

@@ -50,7 +50,7 @@ interface WordsProps {
   readonly onChange: (value: string) => void;
 }
 
-/** What is typed stands in the address after a moment; what stands there shows unless somebody types. */
+/** The input goes to the URL after a pause; the URL goes to the input unless the user is typing. */
 function Words({ value, onChange }: WordsProps) {
   const [text, setText] = useState(value);
   const [isTyping, setTyping] = useState(false);
@@ -98,7 +98,7 @@ function Choice({ label, value, known, onChange }: ChoiceProps) {
       clearButtonProps={{ "aria-label": `Clear ${label.toLowerCase()}` }}
       limit={MOST}
       w={160}
-      nothingFoundMessage="None is called so"
+      nothingFoundMessage="No matches"
     />
   );
 }

@@ -17,7 +17,7 @@ export function SkillPanel({ tools }: { readonly tools: readonly string[] }) {
     <Stack maw={960}>
       <Group align="flex-start" gap="md">
         <TextInput
-          label="Id"
+          label="ID"
           value={id}
           onChange={(event) => setId(event.currentTarget.value.trim())}
           error={trouble}
@@ -25,7 +25,7 @@ export function SkillPanel({ tools }: { readonly tools: readonly string[] }) {
           style={{ flex: "1 1 200px" }}
         />
         <TextInput
-          label="Name, for people"
+          label="Display name"
           value={name}
           onChange={(event) => setName(event.currentTarget.value)}
           maxLength={200}
@@ -52,8 +52,8 @@ export function SkillPanel({ tools }: { readonly tools: readonly string[] }) {
       </Group>
       <CodeBlock text={text} label="manifest" />
       <Text size="sm">
-        <span className="mono">toolgate skills check {file}</span> says whether it can run where you are, and{" "}
-        <span className="mono">toolgate skills apply {file}</span> makes a task of it.
+        <span className="mono">toolgate skills check {file}</span> checks whether its servers and tools are
+        here. <span className="mono">toolgate skills apply {file}</span> creates a task from it.
       </Text>
     </Stack>
   );

@@ -1,4 +1,4 @@
-/** Which task one speaks for. Who may read the registry chooses; others type what they know. */
+/** The task of a call. Roles that may read the registry choose; others type a name. */
 import { Select, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMay, useMe } from "@/api/me";

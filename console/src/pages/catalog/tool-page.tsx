@@ -27,7 +27,7 @@ export function ToolPage() {
         ]}
         here={name.slice(server.length + 1)}
       />
-      <Loaded query={query} what="Looking at the tool">
+      <Loaded query={query} what="Loading the tool">
         {(tools) => {
           const tool = tools.find((one) => one.fullName === name);
           return tool ? <ToolTabs key={name} tool={tool} /> : <Missing name={name} />;
@@ -39,8 +39,8 @@ export function ToolPage() {
 
 function Missing({ name }: { readonly name: string }) {
   return (
-    <Empty title="There is no such tool">
-      Or you cannot reach it. <Link to={whyPath(name)}>The scope lens says why</Link>.
+    <Empty title="Tool not found">
+      It does not exist, or you cannot reach it. <Link to={whyPath(name)}>The scope lens shows why</Link>.
     </Empty>
   );
 }
@@ -61,7 +61,7 @@ function ToolTabs({ tool }: { readonly tool: Tool }) {
     <>
       <PageHead title={tool.fullName} about={tool.title ? <Untrusted text={tool.title} /> : undefined}>
         <Button variant="default" component={Link} to={whyPath(tool.fullName)}>
-          Who sees it
+          Scope lens
         </Button>
         <PickBox tool={tool} label="Picked" />
       </PageHead>
@@ -75,8 +75,8 @@ function ToolTabs({ tool }: { readonly tool: Tool }) {
         </Tabs.Panel>
         <Tabs.Panel value="try">
           {tool.source === "summary" ? (
-            <Alert color="yellow" title="Only a summary of this tool is known">
-              Its schema is not known before its server has listed it. The arguments are written as JSON.
+            <Alert color="yellow" title="Summary only">
+              The schema is unknown until the server lists the tool. Enter the arguments as JSON.
             </Alert>
           ) : null}
           <TryIt tool={tool} />

@@ -1,4 +1,4 @@
-/** One tool in a list: what it is called, what it says it does, what it costs, and whether it is picked. */
+/** One tool in a list: name, description, tokens, and whether it is picked. */
 import { Anchor, Badge, Group, Paper, Stack, Text } from "@mantine/core";
 import { Link } from "react-router";
 import { count } from "@/parts/time";
@@ -39,7 +39,7 @@ export function ToolRow({ tool, server }: ToolRowProps) {
               </Badge>
             ) : tool.annotations?.destructiveHint === true ? (
               <Badge variant="light" color="red" tt="none">
-                may destroy
+                destructive
               </Badge>
             ) : null}
           </Group>
@@ -66,8 +66,8 @@ function UnknownTools({ tool }: { readonly tool: Tool }) {
   return (
     <Paper withBorder p="xs" component="article" aria-label={visibleText(tool.fullName)}>
       <Text size="sm" c="dimmed" component="div">
-        The tools of <Untrusted text={tool.fullName.replace(/\.\*$/, "")} mono /> are not known yet: its
-        server has not listed them.
+        The tools of <Untrusted text={tool.fullName.replace(/\.\*$/, "")} mono /> are unknown until its server
+        lists them.
       </Text>
     </Paper>
   );

@@ -20,9 +20,9 @@ export function TryIt({ tool }: { readonly tool: Tool }) {
   const { calls_tools } = useMe();
   if (!calls_tools)
     return (
-      <Alert color="blue" title="Tools are not called here">
-        This is a control plane: it governs, and its nodes call. Open the console of a gateway that has doors,
-        or call it through a node.
+      <Alert color="blue" title="Calls are not available here">
+        This process is control plane only; its nodes call tools. Call the tool through a node, or open the
+        console of a gateway with a node.
       </Alert>
     );
   return <Trial tool={tool} />;
@@ -74,20 +74,20 @@ function Trial({ tool }: { readonly tool: Tool }) {
         }}
       >
         <Stack>
-          <TaskChoice value={task} onChange={setTask} about="The call is made as this task would make it." />
+          <TaskChoice value={task} onChange={setTask} about="The call runs under this task's policy." />
           <Arguments field={field} typed={typed} setTyped={setTyped} troubles={shown} />
           <Group>
             <Button type="submit" loading={call.isPending} leftSection={<IconPlayerPlay size={16} />}>
-              Call it
+              Call tool
             </Button>
             <Text size="sm" c="dimmed" style={{ flex: "1 1 240px" }}>
-              The call is real. {tool.readOnly ? "" : "The tool may change things. "}Policy, pins, approvals
-              and audit hold as for every caller.
+              This is a real call. {tool.readOnly ? "" : "The tool may change data. "}Policy, pins, approvals
+              and audit apply as for every caller.
             </Text>
           </Group>
           {shown.size > 0 ? (
             <Text size="sm" c="var(--mantine-color-error)" role="alert">
-              {shown.size === 1 ? "One field is" : `${shown.size} fields are`} not right yet.
+              {shown.size === 1 ? "One field is" : `${shown.size} fields are`} invalid.
             </Text>
           ) : null}
         </Stack>
@@ -116,7 +116,7 @@ function Arguments({ field, typed, setTyped, troubles }: ArgumentsProps) {
     <Stack gap="sm">
       {hasForm(field) ? (
         <SegmentedControl
-          aria-label="How arguments are given"
+          aria-label="Argument input"
           value={typed.mode}
           data={[
             { value: "form", label: "Form" },
@@ -126,7 +126,9 @@ function Arguments({ field, typed, setTyped, troubles }: ArgumentsProps) {
           style={{ alignSelf: "flex-start" }}
         />
       ) : null}
-      {isStuck ? <Text size="sm">The form cannot show all of this. It stays as JSON.</Text> : null}
+      {isStuck ? (
+        <Text size="sm">The form cannot show all of these arguments. Edit them as JSON.</Text>
+      ) : null}
       {typed.mode === "json" ? (
         <Textarea
           label="Arguments"
@@ -148,7 +150,7 @@ function Arguments({ field, typed, setTyped, troubles }: ArgumentsProps) {
 
 function FormArguments({ field, typed, setTyped, troubles }: ArgumentsProps) {
   if (field.kind !== "group" || typed.mode !== "form") return null;
-  if (field.members.length === 0) return <Text c="dimmed">It takes no arguments.</Text>;
+  if (field.members.length === 0) return <Text c="dimmed">This tool has no arguments.</Text>;
   const drafts = typed.draft && "members" in typed.draft ? typed.draft.members : [];
   return (
     <MemberFields

@@ -1,4 +1,4 @@
-/** The picks of this tab: they stay wherever one goes in it. */
+/** The picks of this tab: they stay across pages. */
 import { useCallback, useSyncExternalStore } from "react";
 import { useMe } from "@/api/me";
 import { encodePicks, NONE, type Picks, parsePicks } from "./picks";
@@ -19,7 +19,7 @@ function subscribe(tell: () => void): () => void {
   return () => listeners.delete(tell);
 }
 
-/** What is picked, and how to have something else picked. Whoever logs in next in this tab has picks of its own. */
+/** The picks, and their setter. Each principal that logs in in this tab has separate picks. */
 export function usePicks() {
   const place = `${PLACE}.${useMe().principal}`;
   const picks = useSyncExternalStore(subscribe, () => current(place));

@@ -30,9 +30,9 @@ export default function Page() {
     <>
       <PageHead
         title="Integrations"
-        about="Switch servers on and off for yourself. It holds in every client that uses your key, and adds nothing to it."
+        about="Switch servers on and off for yourself. It applies to every client that uses your key. It never exceeds your key."
       />
-      <Loaded query={integrations} what="Reading your integrations">
+      <Loaded query={integrations} what="Loading your integrations">
         {(found) => <List found={found} />}
       </Loaded>
     </>
@@ -64,8 +64,7 @@ function List({ found }: { readonly found: Integrations }) {
         }
       />
       <Text size="sm" c="dimmed">
-        Read-only tools are those whose definition says that they change nothing. Prompts and resources come
-        with them.
+        Read-only tools are those whose definition sets readOnlyHint. Prompts and resources are included.
       </Text>
     </Stack>
   );
@@ -89,7 +88,7 @@ const COLUMNS: readonly Column<Integration>[] = [
     align: "right",
     isMinor: true,
   },
-  { key: "state", title: "For you", show: (row) => <Switches row={row} />, sortBy: (row) => row.state },
+  { key: "state", title: "Your setting", show: (row) => <Switches row={row} />, sortBy: (row) => row.state },
 ];
 
 function Server({ row }: { readonly row: Integration }) {
@@ -105,7 +104,7 @@ function Server({ row }: { readonly row: Integration }) {
   );
 }
 
-/** What was answered is shown at once: the list may be read before the change is served. */
+/** The response is shown at once: the list may be read before the change is served. */
 function store(queries: QueryClient, changed: Integration): void {
   queries.setQueryData<Integrations>(KEY, (known) =>
     known === undefined
@@ -132,7 +131,7 @@ function Switches({ row }: { readonly row: Integration }) {
     onSuccess: () => {
       const known = queries.getQueryData<Integrations>(KEY);
       if (known !== undefined) store(queries, afterReset(row, known.default));
-      notifications.show({ message: `${name}: as your key has it.` });
+      notifications.show({ message: `${name}: your key's default.` });
     },
   });
   const isBusy = change.isPending || reset.isPending;
@@ -142,7 +141,7 @@ function Switches({ row }: { readonly row: Integration }) {
       <Group gap="xs">
         <SegmentedControl
           size="xs"
-          aria-label={`${name} for you`}
+          aria-label={`Your setting for ${name}`}
           data={Object.entries(STATES).map(([value, { label }]) => ({ value, label }))}
           value={isBusy && change.isPending ? change.variables : row.state}
           onChange={(state) => change.mutate(state as State)}

@@ -1,4 +1,4 @@
-/** A key that is being thought of: what the form holds, and the body that it stands for. */
+/** The draft of a key, and the request body that it becomes. */
 import type { Shapes } from "@/api/client";
 import type { TimeBudgets } from "@/parts/time-budget";
 
@@ -7,13 +7,13 @@ export type KeyRole = Shapes["KeySent"]["role"];
 export interface KeyDraft {
   keyId: string;
   role: KeyRole;
-  /** A list that is null does not restrict; an empty one lets nothing pass. */
+  /** A null list does not restrict; an empty one allows nothing. */
   tasks: string[] | null;
   servers: string[] | null;
   allow: string[] | null;
   deny: string[];
   defaultTask: string;
-  /** The last day it is good, as `YYYY-MM-DD`; empty: it does not expire. */
+  /** The last day it is valid, as `YYYY-MM-DD`; empty: it does not expire. */
   lastDay: string;
   budgets: TimeBudgets;
   integrations: Shapes["KeySent"]["integrations"];
@@ -36,14 +36,14 @@ export const ROLES: readonly { value: KeyRole; label: string }[] = [
   { value: "agent", label: "agent: calls tools" },
   { value: "viewer", label: "viewer: also reads the registry" },
   { value: "publisher", label: "publisher: also writes tasks and profiles" },
-  { value: "admin", label: "admin: governs" },
+  { value: "admin", label: "admin: manages everything" },
   { value: "node", label: "node: for a node of this gateway" },
 ];
 
 export const INTEGRATIONS: readonly { value: "on" | "read_only" | "off"; label: string }[] = [
-  { value: "on", label: "on: all tools of every server it reaches" },
-  { value: "read_only", label: "read-only: the read-only tools of every server it reaches" },
-  { value: "off", label: "off: nothing, until the caller switches servers on" },
+  { value: "on", label: "on: all tools of every allowed server" },
+  { value: "read_only", label: "read-only: the read-only tools of every allowed server" },
+  { value: "off", label: "off: nothing until the caller switches servers on" },
 ];
 
 /** The end of a day, where the browser is, in seconds. */
@@ -64,19 +64,19 @@ export function keyBody(draft: KeyDraft): Shapes["KeySent"] {
   };
 }
 
-/** What is wrong with a draft, by field; the gateway has the last word. */
+/** The problems of a draft by field. The gateway validates again. */
 export function keyProblems(draft: KeyDraft, nowMs: number): Partial<Record<keyof KeyDraft, string>> {
   const problems: Partial<Record<keyof KeyDraft, string>> = {};
-  if (draft.keyId.trim() === "") problems.keyId = "A key needs a name: audit shows its caller by it.";
+  if (draft.keyId.trim() === "") problems.keyId = "Enter a name: the audit log identifies the caller by it.";
   if (draft.lastDay !== "" && !(endOfDay(draft.lastDay) * 1000 > nowMs))
-    problems.lastDay = "This day is over: the key would be good for nothing.";
+    problems.lastDay = "This day is in the past.";
   const task = draft.defaultTask.trim();
   if (task !== "" && draft.tasks !== null && !draft.tasks.includes(task))
-    problems.defaultTask = "It is not among the tasks that the key may act for.";
+    problems.defaultTask = "The default task must be one of the allowed tasks.";
   return problems;
 }
 
-/** How far a key reaches, in one line. */
+/** The ceiling of a key, in one line. */
 export function reachOf(ceiling: Shapes["CeilingBody"]): string {
   const said = [
     listed("tasks", ceiling.tasks),

@@ -1,4 +1,4 @@
-/** All keys, without their secrets, which nobody can show again. */
+/** All keys, without their secrets: the gateway keeps only hashes. */
 import { Badge, Button, Text, TextInput } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
@@ -25,7 +25,7 @@ const COLUMNS: readonly Column<Key>[] = [
   { key: "role", title: "Role", show: (one) => <Role role={one.role} />, sortBy: (one) => one.role },
   {
     key: "reach",
-    title: "Reaches",
+    title: "Ceiling",
     show: (one) => <Untrusted text={reachOf(one.ceiling)} />,
     sortBy: (one) => reachOf(one.ceiling),
   },
@@ -52,12 +52,12 @@ export function KeyList() {
   const wanted = query.get("q") ?? "";
   return (
     <>
-      <PageHead title="Keys" about="Who may call, and how far each key reaches.">
+      <PageHead title="Keys" about="API keys, their roles and ceilings.">
         {mayWrite ? <NewButton /> : null}
       </PageHead>
       <TextInput
         label="Filter"
-        placeholder="A name or a role"
+        placeholder="Name or role"
         value={wanted}
         onChange={(event) => {
           const text = event.currentTarget.value;
@@ -66,7 +66,7 @@ export function KeyList() {
         maw={360}
         mb="sm"
       />
-      <Loaded query={keys} what="Reading the keys">
+      <Loaded query={keys} what="Loading the keys">
         {(rows) => (
           <DataTable
             label="Keys"
@@ -77,12 +77,12 @@ export function KeyList() {
             sort={{ key: "id" }}
             empty={
               rows.length > 0 ? (
-                <Empty title="No key is like that">Take something off the filter.</Empty>
+                <Empty title="No keys match">Clear the filter.</Empty>
               ) : (
-                <Empty title="There are no keys yet">
+                <Empty title="No keys yet">
                   {mayWrite
-                    ? "Make one for each caller, so that each can be told apart, bounded, and taken back."
-                    : "Whoever has the role admin makes them."}
+                    ? "Create one key per client, so that you can identify, limit and revoke each."
+                    : "Creating keys requires the role admin."}
                 </Empty>
               )
             }

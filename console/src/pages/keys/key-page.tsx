@@ -1,4 +1,4 @@
-/** One key: how far it reaches, what changed it, and the end of it. */
+/** One key: its ceiling, quotas, history, and revocation. */
 import { Button, Modal, Stack, Text, Title } from "@mantine/core";
 import { IconTrash } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -29,7 +29,7 @@ export function KeyPage() {
   });
   return (
     <>
-      <PageHead title={keyId} about="A key. Its secret was shown once, and is not kept.">
+      <PageHead title={keyId} about="An API key. Its secret was shown once and is not stored.">
         {mayWrite && key.data ? (
           <Button
             color="red"
@@ -41,7 +41,7 @@ export function KeyPage() {
           </Button>
         ) : null}
       </PageHead>
-      <Loaded query={key} what="Reading the key">
+      <Loaded query={key} what="Loading the key">
         {(found) => (
           <Stack>
             <Facts found={found} />
@@ -70,27 +70,27 @@ function Facts({ found }: { readonly found: Shapes["KeyShown"] }) {
       <FactRow name="Role">
         <Role role={found.role} />
       </FactRow>
-      <FactRow name="Tasks it may act for">
+      <FactRow name="Allowed tasks">
         <Names names={ceiling.tasks} />
       </FactRow>
-      <FactRow name="Servers it may reach">
+      <FactRow name="Allowed servers">
         <Names names={ceiling.servers} />
       </FactRow>
-      <FactRow name="Tools it may reach">
+      <FactRow name="Allowed tools">
         <Names names={ceiling.allow} />
       </FactRow>
-      <FactRow name="Tools it may not reach">
-        <Names names={ceiling.deny} none="none is taken from it" />
+      <FactRow name="Denied tools">
+        <Names names={ceiling.deny} none="none" />
       </FactRow>
       <FactRow name="Default task">
         {found.default_task == null ? "–" : <Untrusted text={found.default_task} mono />}
       </FactRow>
-      <FactRow name="Integrations at first">{found.integrations.replace("_", "-")}</FactRow>
+      <FactRow name="Default for integrations">{found.integrations.replace("_", "-")}</FactRow>
       <FactRow name="Expires">
         <Expiry at={found.expires_at_s} />
         {found.expires_at_s == null ? null : ` (${moment(found.expires_at_s * 1000)})`}
       </FactRow>
-      <FactRow name="Budgets over time">
+      <FactRow name="Rate limits and quotas">
         <BudgetUses of={{ kind: "key", id: found.key_id }} />
       </FactRow>
     </FactTable>
@@ -115,7 +115,7 @@ function History({ keyId }: { readonly keyId: string }) {
     queryFn: () => take(api.GET("/admin/api/keys/{key_id}/history", { params })),
   });
   return (
-    <Loaded query={query} what="Reading the history">
+    <Loaded query={query} what="Loading the history">
       {({ entries }) => <Entries entries={entries} />}
     </Loaded>
   );
@@ -139,9 +139,9 @@ function Revocation({ keyId, onKept, onGone }: RevocationProps) {
   });
   return (
     <TypedName name={keyId} verb="Revoke" ending={revoke} onConfirm={() => revoke.mutate()} onClose={onKept}>
-      <Text>Whoever shows this key is refused from then on, also in sessions that are open.</Text>
+      <Text>Requests with this key fail from then on, in open sessions too.</Text>
       {me.by === "key" && me.principal === `key:${keyId}` ? (
-        <Text c="var(--mantine-color-error)">You are logged in with this very key.</Text>
+        <Text c="var(--mantine-color-error)">You are logged in with this key.</Text>
       ) : null}
     </TypedName>
   );

@@ -1,4 +1,4 @@
-/** A new key: every field it has, then its secret, once. */
+/** The form of a new key, then its secret, once. */
 import { Autocomplete, Button, Fieldset, Group, NativeSelect, Stack, TextInput } from "@mantine/core";
 import { useForm } from "@mantine/form";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -16,7 +16,7 @@ import { visibleText } from "@/parts/visible";
 import { INTEGRATIONS, type KeyDraft, type KeyRole, keyBody, keyProblems, NEW_KEY, ROLES } from "./key-draft";
 import { SecretShown } from "./secret-shown";
 
-/** So many are suggested at once; typing finds the others. */
+/** At most this many suggestions; typing finds the others. */
 const MOST = 20;
 
 export function NewKey() {
@@ -25,11 +25,11 @@ export function NewKey() {
   const [made, setMade] = useState<Shapes["KeyMade"] | null>(null);
   return (
     <>
-      <PageHead title="New key" about="Its secret is made by the gateway, and shown once." />
+      <PageHead title="New key" about="The gateway generates the secret and shows it once." />
       {mayWrite ? (
         <KeyForm onMade={setMade} />
       ) : (
-        <Empty title="Only administrators make keys">Ask somebody of the role admin.</Empty>
+        <Empty title="Only admins can create keys">Ask an admin.</Empty>
       )}
       {made === null ? null : (
         <SecretShown
@@ -52,7 +52,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
   });
   const make = useMutation({
     mutationFn: (draft: KeyDraft) => take(api.POST("/admin/api/keys", { body: keyBody(draft) })),
-    // No component but the one that shows it may ever hold the secret.
+    // Invariant: only the component that shows the secret holds it.
     gcTime: 0,
     onSuccess: (made) => {
       onMade(made);
@@ -65,7 +65,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
       <Stack maw={720}>
         <TextInput
           label="Name"
-          description="Audit and logs show the caller by it."
+          description="Identifies the caller in the audit log."
           withAsterisk
           autoComplete="off"
           data-autofocus
@@ -73,7 +73,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
         />
         <NativeSelect
           label="Role"
-          description="What it may do, at most what you may."
+          description="What the key may do; at most your own role."
           data={[...ROLES]}
           value={form.values.role}
           onChange={(event) => form.setFieldValue("role", event.currentTarget.value as KeyRole)}
@@ -85,15 +85,15 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
         />
         <Autocomplete
           label="Default task"
-          description="The task of a request that names none."
+          description="Used for requests that name no task."
           data={(tasks.data ?? []).map((one) => one.task_id)}
           limit={MOST}
           renderOption={({ option }) => visibleText(option.value)}
           {...form.getInputProps("defaultTask")}
         />
         <NativeSelect
-          label="Integrations at first"
-          description="What callers have before they switch servers on and off for themselves."
+          label="Default for integrations"
+          description="Applies until the caller switches servers on or off."
           data={[...INTEGRATIONS]}
           value={form.values.integrations}
           onChange={(event) =>
@@ -102,12 +102,12 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
         />
         <TextInput
           type="date"
-          label="Last day"
-          description="It is good to the end of this day, here. Empty: until it is revoked."
+          label="Valid through"
+          description="The key expires at the end of this day, in your time zone. Empty: never."
           maw={240}
           {...form.getInputProps("lastDay")}
         />
-        <Fieldset legend="Budgets over time">
+        <Fieldset legend="Rate limits and quotas">
           <TimeBudgetFields
             value={form.values.budgets}
             onChange={(budgets) => form.setFieldValue("budgets", budgets)}
@@ -116,7 +116,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
         {make.isError ? <Failure error={make.error} /> : null}
         <Group>
           <Button type="submit" loading={make.isPending}>
-            Make the key
+            Create key
           </Button>
           <Button variant="default" component={Link} to="/keys">
             Cancel
@@ -136,7 +136,7 @@ interface CeilingProps {
 function Ceiling({ draft, set, tasks }: CeilingProps) {
   const servers = useQuery(serversQuery);
   return (
-    <Fieldset legend="The most it may ever reach">
+    <Fieldset legend="Ceiling: the most this key may ever reach">
       <Stack>
         <OptionalList
           label="Only these tasks"

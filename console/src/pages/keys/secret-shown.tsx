@@ -1,4 +1,4 @@
-/** The one sight of a key's secret. It goes only when whoever made it says that it is stored. */
+/** Shows a key's secret, once. It closes only when the user confirms that it is stored. */
 import { Alert, Button, Group, Modal, Stack, Text } from "@mantine/core";
 import type { Shapes } from "@/api/client";
 import { CodeBlock } from "@/parts/copy";
@@ -22,19 +22,19 @@ export function SecretShown({ made, onStored }: SecretShownProps) {
       closeOnEscape={false}
     >
       <Stack>
-        <Alert color="yellow" title="It is shown once">
+        <Alert color="yellow" title="The secret is shown once">
           The gateway keeps only its hash. If it is lost, revoke <Untrusted text={made.key_id} mono /> and
-          make another.
+          create another.
         </Alert>
         <CodeBlock text={made.secret} label="key" />
         <Text size="sm" component="div">
-          Clients send it as <span className="mono">Authorization: Bearer …</span>; the settings that the
-          catalog shows for each client take it from the variable <span className="mono">TOOLGATE_KEY</span>:
+          Clients send it as <span className="mono">Authorization: Bearer …</span>. The client settings in the
+          catalog read it from the environment variable <span className="mono">TOOLGATE_KEY</span>:
         </Text>
         <CodeBlock text={`export TOOLGATE_KEY=${made.secret}`} label="command" />
         <Warnings warnings={made.warnings} />
         <Group justify="flex-end">
-          <Button onClick={onStored}>I have stored it</Button>
+          <Button onClick={onStored}>I have stored the key</Button>
         </Group>
       </Stack>
     </Modal>

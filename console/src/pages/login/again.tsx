@@ -1,4 +1,4 @@
-/** The login has ended while something was typed: over the page, which stays as it is, one logs in again. */
+/** The login over a page with unsaved input, after the session has expired. The page stays mounted. */
 import { Alert, Button, Modal } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
@@ -31,14 +31,14 @@ export function LoginAgain({ as }: { readonly as: Shapes["MeShown"] }) {
     >
       <Modal.Content aria-label="Log in again">
         <LoginCard title="Log in again">
-          <Alert color="yellow" title="What you have typed is kept">
-            Your login as <Untrusted text={as.principal} mono /> has ended. Log in, and go on where you were.
+          <Alert color="yellow" title="Your input is kept">
+            Your login as <Untrusted text={as.principal} mono /> has expired. Log in to continue.
           </Alert>
-          {/* In a tab of its own: this one would not come back with what is typed. */}
+          {/* In another tab: this one would lose the input. */}
           <Ways go={openAside} />
           {finish.isError ? <Failure error={finish.error} /> : null}
           <Button variant="subtle" color="gray" onClick={() => void leave(queries)}>
-            Forget what I typed
+            Discard my input
           </Button>
         </LoginCard>
       </Modal.Content>

@@ -1,4 +1,4 @@
-/** Who are you? A key, or an issuer that knows you. */
+/** The login page: by key, or at an issuer. */
 import { Button, Card, Center, Image, Stack, Text, Title } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef } from "react";
@@ -36,7 +36,7 @@ export function LoginCard({ title, children }: { readonly title: string; readonl
   );
 }
 
-/** Back from the issuer: the code is handed in, once; here, or in the tab that waits for it. */
+/** The redirect page: exchanges the code once, here or in the tab that waits for it. */
 function Return({ query }: { readonly query: URLSearchParams }) {
   const navigate = useNavigate();
   const finish = useFinish();
@@ -54,16 +54,16 @@ function Return({ query }: { readonly query: URLSearchParams }) {
     isBegun.current = true;
     mutate();
   }, [mutate]);
-  if (attempt.data === null) return <Text>You are logged in in the other tab. Close this one.</Text>;
+  if (attempt.data === null) return <Text>You are logged in in the other tab. You can close this one.</Text>;
   if (!attempt.isError) return <Loading what="Logging in" />;
   return (
     <>
       <Failure error={attempt.error} />
       <Button variant="default" onClick={() => void navigate("/", { replace: true })}>
-        Begin again
+        Start again
       </Button>
       <Text size="sm" c="dimmed">
-        Nothing was kept of this attempt.
+        This attempt was discarded.
       </Text>
     </>
   );

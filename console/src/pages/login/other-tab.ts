@@ -1,5 +1,5 @@
-/** A login that one tab began and another one came back from: the answer goes to the tab that can prove it was asked
- *  for. No token does, and no verifier; both stay where the login was begun. */
+/** A login that starts in one tab and returns in another: the response goes to the tab that can prove that it started it.
+ *  Tokens and the verifier never leave the tab where the login started. */
 import { isBegunHere } from "./pkce";
 
 const CHANNEL = "toolgate.login";
@@ -8,11 +8,11 @@ const ANSWERS_MS = 2_000;
 interface Said {
   /** The query of the address that the browser came back to. */
   readonly answer?: string;
-  /** The state of the login that somebody takes the answer to. */
+  /** The state of the login that a tab takes the response of. */
   readonly taken?: string;
 }
 
-/** Hand in what came back here. False: it is no other tab's. */
+/** Hand the response over. False: no other tab waits for it. */
 export function handOver(answer: URLSearchParams): Promise<boolean> {
   const channel = new BroadcastChannel(CHANNEL);
   return new Promise<boolean>((done) => {
@@ -30,7 +30,7 @@ export function handOver(answer: URLSearchParams): Promise<boolean> {
   });
 }
 
-/** Wait for the answer to the login that was begun in this tab. Returns what ends the waiting. */
+/** Wait for the response to the login of this tab. Returns a function that stops waiting. */
 export function awaitAnswer(onAnswer: (answer: URLSearchParams) => void): () => void {
   const channel = new BroadcastChannel(CHANNEL);
   channel.onmessage = ({ data }: MessageEvent<Said>) => {

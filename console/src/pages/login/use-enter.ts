@@ -1,4 +1,4 @@
-/** The way in, by whatever proves who one is. */
+/** Login with a credential. */
 import { useQueryClient } from "@tanstack/react-query";
 import { api, type Shapes, take } from "@/api/client";
 import { leave } from "@/api/leave";
@@ -6,8 +6,7 @@ import { meQuery, reaches } from "@/api/me";
 import { setCredential } from "@/api/session";
 import { redirectUri, takeBegun } from "./pkce";
 
-/** Lets in whom `token` proves. It is tried before it is kept, and beside the gate: that would close on this page while
- *  it asks. */
+/** Log in with `token`. It is checked before it is stored, and outside the gate, which would unmount this page meanwhile. */
 export function useEnter() {
   const queries = useQueryClient();
   return async (token: string) => {
@@ -22,21 +21,23 @@ export function useEnter() {
   };
 }
 
-/** Whether somebody may go on with the page of somebody else: one sees all of it already. */
+/** Whether a caller may continue on the page of another: only if it sees all of it already. */
 function mayGoOn(me: Shapes["MeShown"], before: Shapes["MeShown"]): boolean {
   const seesAll = reaches(before.role, "viewer") && reaches(me.role, before.role);
   return me.principal === before.principal || seesAll;
 }
 
-/** Hands in what an issuer answered to the login that was begun in this tab. Returns the page to go on with. */
+/** Completes the login of this tab with an issuer's response. Returns the page to continue with. */
 export function useFinish() {
   const enter = useEnter();
   return async (answer: URLSearchParams): Promise<string> => {
     const begun = takeBegun(answer);
-    if (begun === null) throw new Error("This login was not begun in this tab. Begin again.");
+    if (begun === null) throw new Error("This login was not started in this tab. Start again.");
     const code = answer.get("code");
     if (code === null)
-      throw new Error(answer.get("error_description") ?? answer.get("error") ?? "The login was refused.");
+      throw new Error(
+        answer.get("error_description") ?? answer.get("error") ?? "The issuer rejected the login.",
+      );
     const body = { code, code_verifier: begun.verifier, redirect_uri: redirectUri() };
     await enter((await take(api.POST("/api/v1/login", { body }))).token);
     return begun.from.replace(/^\/console\/?/, "/");

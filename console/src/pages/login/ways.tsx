@@ -1,4 +1,4 @@
-/** The ways to log in: a key, or an issuer that knows you. */
+/** The ways to log in: a key, or an issuer. */
 import { Alert, Button, Divider, PasswordInput, Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
@@ -39,7 +39,7 @@ function IssuerWay({ issuer, go }: WaysProps & { readonly issuer: Issuer }) {
         Log in with <Untrusted text={hostOf(issuer.issuer)} />
       </Button>
       {window.isSecureContext ? null : (
-        <Alert color="yellow">A login with an issuer needs HTTPS, or this machine's own address.</Alert>
+        <Alert color="yellow">Log in at an issuer over HTTPS or on localhost only.</Alert>
       )}
       {begin.isError ? <Failure error={begin.error} /> : null}
     </>
@@ -66,7 +66,7 @@ function KeyForm() {
         <PasswordInput
           ref={field}
           label="Key"
-          description="As `toolgate keys create` printed it. It is kept in this tab alone."
+          description="From `toolgate keys create`. It is kept in this tab only."
           value={key}
           onChange={(event) => setKey(event.currentTarget.value)}
           autoComplete="off"

@@ -28,7 +28,7 @@ test("a header without a name is not sent, and spaces around names are not meant
   expect([bodyOf(draft).headers, bodyOf(draft).auth_ref]).toEqual([{ "x-team": "a" }, null]);
 });
 
-test("what somebody else wrote is taken over, but for what was typed", () => {
+test("the other version is loaded, except for edited fields", () => {
   const typed = { ...draftOf(AZURE), max_concurrency: 2 };
   const found = rebased(typed, AZURE, { ...AZURE, enabled: false, max_concurrency: 9, revision: 8 });
   expect([found.enabled, found.max_concurrency]).toEqual([false, 2]);

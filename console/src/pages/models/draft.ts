@@ -89,15 +89,15 @@ export interface NumberField {
 export const NUMBERS: readonly NumberField[] = [
   {
     name: "answer_timeout_ms",
-    label: "Answer timeout (ms)",
-    about: "How long a model may take to begin its answer, and between two parts of it.",
+    label: "Response timeout (ms)",
+    about: "Until the response starts, and between two chunks.",
     min: 100,
     max: 3_600_000,
   },
   {
     name: "max_concurrency",
-    label: "Requests at once",
-    about: "More are turned away.",
+    label: "Concurrent requests",
+    about: "More requests are rejected.",
     min: 1,
     max: 10_000,
   },
@@ -108,31 +108,31 @@ export interface BudgetField extends Omit<NumberField, "name"> {
 }
 
 export const BUDGETS: readonly BudgetField[] = [
-  { name: "max_iterations", label: "Rounds", about: "In which tools are run.", min: 0, max: 100 },
+  { name: "max_iterations", label: "Tool rounds", about: "Rounds of tool calls per chat.", min: 0, max: 100 },
   {
     name: "max_total_tool_calls",
-    label: "Calls of tools",
-    about: "All rounds together.",
+    label: "Tool calls",
+    about: "In all rounds.",
     min: 0,
     max: 1_000,
   },
   {
     name: "max_tool_output_bytes",
-    label: "Bytes of a result",
-    about: "More is cut, and marked as cut.",
+    label: "Result size (bytes)",
+    about: "Longer results are truncated and marked.",
     min: 256,
     max: 4_194_304,
   },
   {
     name: "tool_timeout_ms",
-    label: "Time of a call (ms)",
-    about: "That of its server holds as well.",
+    label: "Tool call timeout (ms)",
+    about: "The server's call timeout applies too.",
     min: 100,
     max: 300_000,
   },
   {
     name: "wall_clock_ms",
-    label: "Time of the whole (ms)",
+    label: "Chat timeout (ms)",
     about: "Models and tools together.",
     min: 1_000,
     max: 3_600_000,

@@ -1,4 +1,4 @@
-/** A chat upstream is written, every field of it. */
+/** The chat upstream editor: every field of the record. */
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useParams } from "react-router";
 import { api, take } from "@/api/client";
@@ -19,7 +19,7 @@ const TYPING = { draftOf, rebased };
 export function NewUpstream() {
   return (
     <MayWrite what="chat upstreams" needs="admin">
-      <PageHead title="New chat upstream" about="A server of models that speaks OpenAI's API." />
+      <PageHead title="New chat upstream" about="A model server that speaks the OpenAI API." />
       <Editor saved={{ record: NEW, etag: "" }} />
     </MayWrite>
   );
@@ -31,7 +31,7 @@ export function EditUpstream() {
   return (
     <MayWrite what="chat upstreams" needs="admin">
       <PageHead title={`Edit ${id}`} />
-      <Loaded query={query} what="Reading the chat upstream">
+      <Loaded query={query} what="Loading the chat upstream">
         {(saved) => <Editor saved={saved} />}
       </Loaded>
     </MayWrite>

@@ -26,7 +26,7 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
       {isNew ? (
         <TextInput
           label="Name"
-          description="`name/model` asks for a model of this very upstream."
+          description="Clients can request `name/model` to select this upstream."
           value={draft.upstream_id}
           onChange={(event) => set({ upstream_id: event.currentTarget.value })}
           required
@@ -35,13 +35,13 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
       ) : null}
       <TextInput
         label="Display name"
-        description="For people."
+        description="Shown in lists instead of the name."
         value={draft.display_name}
         onChange={(event) => set({ display_name: event.currentTarget.value })}
       />
       <TextInput
         label="URL"
-        description="What /chat/completions, /responses and /models are appended to. A query stays at the end."
+        description="The base URL before /chat/completions, /responses and /models. A query stays at the end."
         placeholder="https://api.openai.com/v1"
         value={draft.base_url}
         onChange={(event) => set({ base_url: event.currentTarget.value })}
@@ -49,12 +49,12 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
       />
       <TextsField
         label="Models"
-        about="Those it is asked for, by name; `*` and `?` stand for others."
+        about="Model names that this upstream serves; `*` and `?` are wildcards."
         value={draft.models}
         onChange={(models) => set({ models })}
       />
       <Switch
-        label="It is asked"
+        label="Enabled"
         checked={draft.enabled}
         onChange={(event) => set({ enabled: event.currentTarget.checked })}
       />
@@ -69,11 +69,11 @@ function Credentials({ draft, set }: FieldsProps) {
   const change = (place: number, part: Partial<Header>) =>
     set({ headers: draft.headers.map((one, at) => (at === place ? { ...one, ...part } : one)) });
   return (
-    <Fieldset legend="How it is shown who asks">
+    <Fieldset legend="Authentication">
       <Stack>
         <TextInput
           label="Secret"
-          description="Its name, never the secret itself: from secrets_dir or the environment, sent as a bearer token."
+          description="The secret's name in secrets_dir or the environment, sent as a bearer token. Do not enter the secret itself."
           placeholder="OPENAI_API_KEY"
           value={draft.auth_ref}
           onChange={(event) => set({ auth_ref: event.currentTarget.value })}
@@ -97,7 +97,7 @@ function Credentials({ draft, set }: FieldsProps) {
             <ActionIcon
               variant="default"
               size="lg"
-              aria-label="Take the header off"
+              aria-label="Remove the header"
               onClick={() => set({ headers: draft.headers.filter((_, at) => at !== place) })}
             >
               <IconTrash size={16} />
@@ -120,19 +120,19 @@ function Credentials({ draft, set }: FieldsProps) {
 
 function Behaviour({ draft, set }: FieldsProps) {
   return (
-    <Fieldset legend="What becomes of tools">
+    <Fieldset legend="Tools">
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <NativeSelect
           label="Mode"
           data={[
-            { value: "inject", label: "inject: offered and run here" },
-            { value: "passthrough", label: "passthrough: nothing is run" },
+            { value: "inject", label: "inject: the gateway offers and runs tools" },
+            { value: "passthrough", label: "passthrough: the gateway runs no tools" },
           ]}
           value={draft.mode}
           onChange={(event) => set({ mode: event.currentTarget.value as Draft["mode"] })}
         />
         <NativeSelect
-          label="Names of tools"
+          label="Tool names"
           data={[
             { value: "default", label: "default" },
             { value: "identifier", label: "identifier: without hyphens" },
@@ -141,17 +141,17 @@ function Behaviour({ draft, set }: FieldsProps) {
           onChange={(event) => set({ name_profile: event.currentTarget.value as Draft["name_profile"] })}
         />
         <NativeSelect
-          label="Tools that are no functions"
+          label="Tools other than functions"
           data={[
-            { value: "pass", label: "pass as they are" },
-            { value: "refuse", label: "the request is refused" },
+            { value: "pass", label: "pass unchanged" },
+            { value: "refuse", label: "reject the request" },
           ]}
           value={draft.other_tools}
           onChange={(event) => set({ other_tools: event.currentTarget.value as Draft["other_tools"] })}
         />
         <Switch
           label="Filter undeclared calls"
-          description="Calls of tools that a request does not declare never reach its client, with or without a task."
+          description="Drop tool calls that the request does not declare, with or without a task."
           checked={draft.filter_undeclared_calls}
           onChange={(event) => set({ filter_undeclared_calls: event.currentTarget.checked })}
         />
@@ -162,7 +162,7 @@ function Behaviour({ draft, set }: FieldsProps) {
 
 function Limits({ draft, set }: FieldsProps) {
   return (
-    <Fieldset legend="How far it goes">
+    <Fieldset legend="Limits">
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         {NUMBERS.map(({ name, about, ...rest }) => (
           <NumberInput

@@ -1,4 +1,4 @@
-/** Chat upstreams: the servers of models that the chat door asks. */
+/** Chat upstreams: the model servers that the chat endpoint uses. */
 import { Route, Routes } from "react-router";
 import { EditUpstream, NewUpstream } from "./edit-upstream";
 import { UpstreamList } from "./upstream-list";

@@ -1,4 +1,4 @@
-/** Whether a chat upstream answers, and which of its models callers get. No model is asked anything. */
+/** A test of a chat upstream: whether it responds, and which models callers get. No model is prompted. */
 import { Alert, Button, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { api, type Shapes, take } from "@/api/client";
@@ -29,7 +29,7 @@ export function Trial({ id, body }: TrialProps) {
   return (
     <Stack gap="sm" align="flex-start">
       <Button variant="default" onClick={() => trial.mutate()} loading={trial.isPending} disabled={id === ""}>
-        Test it
+        Test connection
       </Button>
       {trial.isError ? <Failure error={trial.error} /> : null}
       {trial.data ? <Result found={trial.data} /> : null}
@@ -45,8 +45,12 @@ function Result({ found }: { readonly found: Shapes["ChatTrialResponse"] }) {
       </Alert>
     );
   return (
-    <Alert color="green" title={`It answered in ${duration(found.took_ms)}`} role="status">
-      <Models title="Callers get" names={found.admitted} none="Its patterns admit no model that it lists." />
+    <Alert color="green" title={`Connected in ${duration(found.took_ms)}`} role="status">
+      <Models
+        title="Callers get"
+        names={found.admitted}
+        none="No listed model matches the record's patterns."
+      />
       <Models title="Callers do not get" names={found.others} />
     </Alert>
   );

@@ -1,4 +1,4 @@
-/** All chat upstreams, and what each is asked for. */
+/** All chat upstreams, with their models. */
 import { Badge, Button } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
@@ -38,14 +38,14 @@ export function UpstreamList() {
   const navigate = useNavigate();
   return (
     <>
-      <PageHead title="Chat upstreams" about="Servers of models, which the chat door asks, and no others.">
+      <PageHead title="Chat upstreams" about="The model servers that the chat endpoint uses.">
         {mayWrite ? (
           <Button component={Link} to="/models/-/new" leftSection={<IconPlus size={16} />}>
             New chat upstream
           </Button>
         ) : null}
       </PageHead>
-      <Loaded query={upstreams} what="Reading the chat upstreams">
+      <Loaded query={upstreams} what="Loading the chat upstreams">
         {(rows) => (
           <DataTable
             label="Chat upstreams"
@@ -55,10 +55,10 @@ export function UpstreamList() {
             onOpen={(one) => void navigate(encodeURIComponent(one.upstream_id))}
             sort={{ key: "id" }}
             empty={
-              <Empty title="No model can be asked yet">
+              <Empty title="No chat upstreams yet">
                 {mayWrite
-                  ? "Name a server that speaks OpenAI's API: OpenAI itself, Azure, Ollama, vLLM, llama.cpp and most others."
-                  : "Whoever has the role admin names the servers of models."}
+                  ? "Add a server that speaks the OpenAI API: OpenAI, Azure, Ollama, vLLM, llama.cpp and most others."
+                  : "Adding one requires the role admin."}
               </Empty>
             }
           />

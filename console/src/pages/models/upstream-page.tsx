@@ -1,4 +1,4 @@
-/** One chat upstream: what its record says, whether it answers, and what it was before. */
+/** One chat upstream: record, connection test and history. */
 import { Stack, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useParams, useSearchParams } from "react-router";
@@ -33,7 +33,7 @@ export function UpstreamPage() {
           />
         ) : null}
       </PageHead>
-      <Loaded query={query} what="Reading the chat upstream">
+      <Loaded query={query} what="Loading the chat upstream">
         {({ record }) => <Parts upstream={record} mayTry={mayWrite} />}
       </Loaded>
     </>
@@ -85,13 +85,13 @@ function Facts({ upstream }: { readonly upstream: Upstream }) {
         {headers.length === 0 ? "none" : <Untrusted text={headers.join("\n")} mono />}
       </FactRow>
       <FactRow name="Mode">{upstream.mode}</FactRow>
-      <FactRow name="Names of tools">{upstream.name_profile}</FactRow>
-      <FactRow name="Other tools">{upstream.other_tools}</FactRow>
+      <FactRow name="Tool names">{upstream.name_profile}</FactRow>
+      <FactRow name="Other tool types">{upstream.other_tools}</FactRow>
       <FactRow name="Undeclared calls">
         {upstream.filter_undeclared_calls ? "filtered" : "filtered in passthrough only"}
       </FactRow>
-      <FactRow name="Answer timeout">{duration(upstream.answer_timeout_ms)}</FactRow>
-      <FactRow name="Requests at once">{count(upstream.max_concurrency)}</FactRow>
+      <FactRow name="Response timeout">{duration(upstream.answer_timeout_ms)}</FactRow>
+      <FactRow name="Concurrent requests">{count(upstream.max_concurrency)}</FactRow>
       {BUDGETS.map((one) => (
         <FactRow key={one.name} name={one.label}>
           {count(upstream.budgets[one.name])}

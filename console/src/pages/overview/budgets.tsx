@@ -1,4 +1,4 @@
-/** The budgets over time that are nearest to their end. Where nobody has one, there is nothing to see. */
+/** The rate limits and quotas that are used up most. Hidden if no limit is set. */
 import { useQuery } from "@tanstack/react-query";
 import { BudgetUses, budgetsQuery } from "@/parts/budget-uses";
 import { Panel } from "./panel";
@@ -9,7 +9,7 @@ export function Budgets() {
   const budgets = useQuery(budgetsQuery);
   if (budgets.data === undefined || budgets.data.length === 0) return null;
   return (
-    <Panel title="Budgets">
+    <Panel title="Rate limits and quotas">
       <BudgetUses most={MOST} />
     </Panel>
   );

@@ -1,4 +1,4 @@
-/** Calls over a span of time: how many, how they went, what was slow, and what was denied. */
+/** Calls over a time range: how many, their outcomes, the slowest tools, and denials. */
 import { Anchor, Grid, Group, SegmentedControl, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "react-router";
@@ -13,7 +13,7 @@ import { Panel } from "./panel";
 
 const LOOK_MS = 10_000;
 const SERIES = [
-  { title: "Went well", colour: "var(--tone-calm)" },
+  { title: "Succeeded", colour: "var(--tone-calm)" },
   { title: "Failed", colour: "var(--tone-bad)" },
   { title: "Denied", colour: "var(--tone-warn)" },
 ];
@@ -40,9 +40,11 @@ export function Calls() {
   return (
     <Panel
       title="Calls"
-      aside={<SegmentedControl size="xs" aria-label="Span" value={span} onChange={choose} data={spans} />}
+      aside={
+        <SegmentedControl size="xs" aria-label="Time range" value={span} onChange={choose} data={spans} />
+      }
     >
-      <Loaded query={activity} what="Counting">
+      <Loaded query={activity} what="Loading the call counts">
         {(found) => (
           <Stack>
             <Totals activity={found} />
@@ -111,7 +113,7 @@ function Slowest({ tools }: { readonly tools: readonly Shapes["ToolActivity"][] 
             <Table.Td ta="right">{duration(one.p95_ms)}</Table.Td>
           </Table.Tr>
         ))}
-        <Nothing isEmpty={tools.length === 0} words="Nothing was called." />
+        <Nothing isEmpty={tools.length === 0} words="No calls." />
       </Table.Tbody>
     </Table>
   );
@@ -123,7 +125,7 @@ function Denials({ denials }: { readonly denials: readonly Shapes["DenialCount"]
       <Table.Thead>
         <Table.Tr>
           <Table.Th>Denials by reason</Table.Th>
-          <Table.Th ta="right">Times</Table.Th>
+          <Table.Th ta="right">Count</Table.Th>
         </Table.Tr>
       </Table.Thead>
       <Table.Tbody>
@@ -144,7 +146,7 @@ function Denials({ denials }: { readonly denials: readonly Shapes["DenialCount"]
             <Table.Td ta="right">{count(one.count)}</Table.Td>
           </Table.Tr>
         ))}
-        <Nothing isEmpty={denials.length === 0} words="Nothing was denied." />
+        <Nothing isEmpty={denials.length === 0} words="No denials." />
       </Table.Tbody>
     </Table>
   );

@@ -1,4 +1,4 @@
-/** An installation with nothing in it: what to do first. */
+/** An empty installation: what to do first. */
 import { Anchor, List, Text } from "@mantine/core";
 import { Link } from "react-router";
 import { CodeBlock } from "@/parts/copy";
@@ -16,19 +16,19 @@ export function FirstSteps() {
           <Anchor component={Link} to="/servers/-/import">
             import
           </Anchor>{" "}
-          those that Claude, Cursor or VS Code have already.
+          the servers that Claude, Cursor or VS Code already use.
         </List.Item>
         <List.Item>
           <Anchor component={Link} to="/tasks/-/new">
-            Make a task
+            Create a task
           </Anchor>{" "}
-          that sees only the tools it needs.
+          with only the tools it needs.
         </List.Item>
         <List.Item>
           <Anchor component={Link} to="/keys/-/new">
-            Make a key
+            Create a key
           </Anchor>{" "}
-          for each caller that is not on this machine.
+          for each client on another machine.
         </List.Item>
         <List.Item>
           <Text mb={4}>Connect a client:</Text>

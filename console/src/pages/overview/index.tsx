@@ -1,4 +1,4 @@
-/** How everything fares, at a glance: each number leads to where it comes from. */
+/** Status at a glance: each number links to its source. */
 import { SimpleGrid, Stack } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { serversQuery } from "@/api/records";
@@ -17,8 +17,8 @@ export default function OverviewPage() {
   const servers = useQuery(serversQuery);
   return (
     <>
-      <PageHead title="Overview" about="What runs, what is called, what is denied, and what waits for you." />
-      <Loaded query={servers} what="Looking at the servers">
+      <PageHead title="Overview" about="Server status, calls, denials and pending work." />
+      <Loaded query={servers} what="Loading the servers">
         {(found) =>
           found.length === 0 ? (
             <FirstSteps />

@@ -21,17 +21,17 @@ export function Nodes() {
   const nodes = useQuery(nodesQuery);
   return (
     <Panel title="Nodes">
-      <Loaded query={nodes} what="Asking for the nodes">
+      <Loaded query={nodes} what="Loading the nodes">
         {(found) => (
           <Stack gap="xs">
             <Text size="sm" c="dimmed">
               {me.calls_tools
-                ? `This process governs and serves, at revision ${found.revision} of the registry.`
-                : `The registry is at revision ${found.revision}.`}
+                ? `This process is control plane and node, at registry revision ${found.revision}.`
+                : `Registry revision ${found.revision}.`}
             </Text>
             {found.nodes.length === 0 && !me.calls_tools ? (
               <Text>
-                No node has reported yet. Start one with <span className="mono">toolgate node</span>.
+                No node has reported. Start one with <span className="mono">toolgate node</span>.
               </Text>
             ) : null}
             <Table aria-label="Nodes">

@@ -1,10 +1,10 @@
-/** What the overview says, made of what was asked. */
+/** The numbers of the overview, computed from responses. */
 import type { Shapes } from "@/api/client";
 import { type HealthState, STATES, standing } from "@/parts/server-state";
 
 type Server = Shapes["ServerShown"];
 
-/** How many servers are in each state. That nothing is known of one is told only where it is so. */
+/** How many servers are in each state. Servers of unknown state are counted only if there are any. */
 export function byState(servers: readonly Server[]): [state: HealthState | undefined, many: number][] {
   const found = servers.map((server) => standing(server).state);
   const many = (state: HealthState | undefined) => found.filter((one) => one === state).length;
@@ -28,11 +28,11 @@ export interface Saving {
   readonly taskId: string;
   readonly tools: number;
   readonly tokens: number;
-  /** Of all that is registered, what this task's callers are spared, in percent. */
+  /** How much less this task's callers get than all that is registered, in percent. */
   readonly percent: number;
 }
 
-/** What each task spares its callers, the most first. */
+/** What each task saves, the largest first. */
 export function savings(overview: Shapes["OverviewResponse"]): Saving[] {
   const all = overview.registered_tokens;
   return overview.tasks

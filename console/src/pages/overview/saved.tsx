@@ -1,4 +1,4 @@
-/** What each task spares a model: definitions it is not shown. */
+/** The tokens each task saves: definitions that its models do not see. */
 import { Anchor, Progress, Stack, Table, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -15,20 +15,20 @@ export function Saved() {
   const overview = useQuery(overviewQuery);
   return (
     <Panel title="Tokens saved">
-      <Loaded query={overview} what="Weighing definitions">
+      <Loaded query={overview} what="Counting tokens">
         {(found) => {
           const all = savings(found);
           return (
             <Stack gap="xs">
               <Text size="sm" c="dimmed">
-                All {count(found.registered_tools)} tools would cost a model about{" "}
-                {count(found.registered_tokens)} tokens with every request.
+                All {count(found.registered_tools)} tools cost a model about {count(found.registered_tokens)}{" "}
+                tokens per request.
               </Text>
               {all.length === 0 ? (
                 <Text>
-                  A task sees only the tools it needs.{" "}
+                  A task lists only the tools it needs.{" "}
                   <Anchor component={Link} to="/tasks">
-                    Make one
+                    Create a task
                   </Anchor>
                   .
                 </Text>

@@ -1,4 +1,4 @@
-/** What lists of tools and results of calls have cost models, and what small lists have saved, day by day. */
+/** Tokens of tool lists and call results by day, and what small lists saved. */
 import { Anchor, Group, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -30,7 +30,7 @@ export function Tokens() {
   const tokens = useQuery(tokensQuery);
   return (
     <Panel title={`Tokens in ${DAYS} days`} id="tokens">
-      <Loaded query={tokens} what="Adding up tokens">
+      <Loaded query={tokens} what="Loading token counts">
         {(found) => (
           <Stack gap="xs">
             <Totals total={found.total} />
@@ -60,7 +60,7 @@ function Totals({ total }: { readonly total: Shapes["TokensShown"] }) {
 }
 
 function Tasks({ tasks }: { readonly tasks: readonly Shapes["TokensOfTask"][] }) {
-  if (tasks.length === 0) return <Text size="sm">Nothing was listed or called.</Text>;
+  if (tasks.length === 0) return <Text size="sm">No tools were listed or called.</Text>;
   return (
     <Table aria-label="Tokens by task">
       <Table.Thead>

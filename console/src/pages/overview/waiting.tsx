@@ -1,4 +1,4 @@
-/** What waits for a person. Nothing is shown where nothing does. */
+/** What needs a decision. Hidden if empty. */
 import { Alert, Anchor, Group } from "@mantine/core";
 import { IconBell } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
@@ -8,7 +8,7 @@ import { pinsQuery } from "@/api/records";
 import { lintQuery } from "@/parts/findings";
 
 const LOOK_MS = 5_000;
-/** More are told as so many and more. */
+/** Larger counts are shown as this number or more. */
 const MOST = 100;
 
 function usePending(): number {
@@ -29,18 +29,18 @@ export function Waiting() {
     {
       many: pending,
       path: "/approvals",
-      words: pending === 1 ? "call waits for approval" : "calls wait for approval",
+      words: pending === 1 ? "call is pending approval" : "calls are pending approval",
     },
     {
       many: waiting,
       path: "/pins",
-      words: waiting === 1 ? "tool is not as approved" : "tools are not as approved",
+      words: waiting === 1 ? "tool is quarantined or missing" : "tools are quarantined or missing",
     },
-    { many: findings, path: "/tasks", words: findings === 1 ? "rule does nothing" : "rules do nothing" },
+    { many: findings, path: "/tasks", words: findings === 1 ? "rule has no effect" : "rules have no effect" },
   ].filter((one) => one.many > 0);
   if (said.length === 0) return null;
   return (
-    <Alert color="yellow" icon={<IconBell />} title="Waits for you">
+    <Alert color="yellow" icon={<IconBell />} title="Needs attention">
       <Group gap="lg">
         {said.map((one) => (
           <Anchor

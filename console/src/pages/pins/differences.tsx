@@ -1,4 +1,4 @@
-/** What differs from what was approved, tool by tool, and the approval of some or all of it. */
+/** The differences from the pin by tool, and their approval. */
 import { Alert, Badge, Button, Card, Checkbox, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -23,7 +23,7 @@ export function Differences({ pin, etag }: DifferencesProps) {
     <Loaded query={query} what="Comparing the definitions">
       {(all) =>
         all.length === 0 ? (
-          <Empty title="Nothing waits">Everything this server lists is as it was approved.</Empty>
+          <Empty title="Nothing to review">All tools of this server match their approved definitions.</Empty>
         ) : (
           <Choice pin={pin} etag={etag} all={all} />
         )
@@ -35,7 +35,7 @@ export function Differences({ pin, etag }: DifferencesProps) {
 function Choice({ pin, etag, all }: DifferencesProps & { readonly all: readonly Difference[] }) {
   const mayApprove = useMay("admin");
   const [marks, setMarks] = useState<ReadonlySet<string>>(new Set());
-  // With the tag of the pin it was made from: what others approve meanwhile must not be lost.
+  // With the ETag of the pin it is based on: approvals of others must not be lost.
   const [asked, setAsked] = useState<{ body: Shapes["PinSent"]; etag: string } | null>(null);
   const open = all.filter(isApprovable);
   const chosen = open.filter((one) => marks.has(markOf(one)));
@@ -52,7 +52,7 @@ function Choice({ pin, etag, all }: DifferencesProps & { readonly all: readonly 
             disabled={chosen.length === 0}
             onClick={() => setAsked({ body: approve(pin, chosen), etag })}
           >
-            Approve {chosen.length === 0 ? "the" : chosen.length} chosen
+            Approve {chosen.length === 0 ? "" : chosen.length} selected
           </Button>
           <Button
             variant="default"
@@ -63,7 +63,7 @@ function Choice({ pin, etag, all }: DifferencesProps & { readonly all: readonly 
           </Button>
         </Group>
       ) : (
-        <Text c="dimmed">Whoever has the role admin approves.</Text>
+        <Text c="dimmed">Approving requires the role admin.</Text>
       )}
       {all.map((one) => (
         <OneDifference
@@ -82,10 +82,14 @@ function Choice({ pin, etag, all }: DifferencesProps & { readonly all: readonly 
 }
 
 const SAID: Readonly<Record<Difference["state"], { word: string; colour: string; about: string }>> = {
-  changed: { word: "changed", colour: "orange", about: "Its definition is not the one that was approved." },
-  new: { word: "new", colour: "blue", about: "Nothing of this name was approved." },
-  renamed: { word: "renamed", colour: "grape", about: "It was approved under another name" },
-  missing: { word: "missing", colour: "gray", about: "It was approved, and is not listed any more." },
+  changed: { word: "changed", colour: "orange", about: "The definition changed since approval." },
+  new: { word: "new", colour: "blue", about: "No tool of this name was approved." },
+  renamed: { word: "renamed", colour: "grape", about: "The tool was approved under another name" },
+  missing: {
+    word: "missing",
+    colour: "gray",
+    about: "The tool was approved, but the server no longer lists it.",
+  },
 };
 
 interface OneProps {
@@ -120,10 +124,12 @@ function OneDifference({ serverId, one, isChosen, onTurn }: OneProps) {
           )}
         </Text>
         {one.state === "changed" && one.listed === one.approved ? (
-          <Alert color="yellow">It has changed back. It waits all the same: below is what it once was.</Alert>
+          <Alert color="yellow">
+            The definition has changed back. The tool stays quarantined; below is what it once was.
+          </Alert>
         ) : null}
         {one.state === "changed" && one.listed === null ? (
-          <Alert color="yellow">The server does not list it now, so there is nothing to approve.</Alert>
+          <Alert color="yellow">The server does not list the tool now, so there is nothing to approve.</Alert>
         ) : null}
         <Lines serverId={serverId} one={one} />
       </Stack>
@@ -139,11 +145,11 @@ function Lines({ serverId, one }: { readonly serverId: string; readonly one: Dif
   if (lines === undefined && !isAsked)
     return (
       <Button size="xs" variant="default" onClick={() => setAsked(true)}>
-        Show how it differs
+        Show diff
       </Button>
     );
   if (lines === undefined) return <Loaded query={alone}>{() => null}</Loaded>;
-  if (lines.length === 0) return <Text size="sm">The definition itself is not kept here.</Text>;
+  if (lines.length === 0) return <Text size="sm">The definition is not stored here.</Text>;
   return (
     <>
       {one.is_whole ? <Text size="sm">The whole definition:</Text> : null}

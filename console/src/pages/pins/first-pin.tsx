@@ -18,7 +18,7 @@ const COLUMNS: readonly Column<Preview>[] = [
     show: (one) => <Untrusted text={one.tool} mono />,
     sortBy: (one) => one.tool,
   },
-  { key: "about", title: "Says of itself", show: (one) => <Untrusted text={one.description} /> },
+  { key: "about", title: "Description", show: (one) => <Untrusted text={one.description} /> },
   {
     key: "digest",
     title: "Definition",
@@ -32,12 +32,12 @@ export function FirstPin({ serverId }: { readonly serverId: string }) {
   const mayPin = useMay("admin");
   const [body, setBody] = useState<Shapes["PinSent"] | null>(null);
   return (
-    <Loaded query={query} what="Reading its tools">
+    <Loaded query={query} what="Loading the tools">
       {({ tools }) => (
         <Stack>
           <Text>
-            Its tools are offered as they come. Pinned, they are offered only as they are below; what changes,
-            and what is new, is hidden until somebody has looked.
+            Tools of an unpinned server are listed without review. Pinning approves the definitions below;
+            changed and new tools are quarantined until an admin approves them.
           </Text>
           {mayPin ? (
             <Button
@@ -55,8 +55,8 @@ export function FirstPin({ serverId }: { readonly serverId: string }) {
             keyOf={(one) => one.tool}
             sort={{ key: "tool" }}
             empty={
-              <Empty title="It offers no tool that could be approved">
-                Connect to it first: its page says how it fares.
+              <Empty title="No tools to approve">
+                The server must list its tools first. Its page shows its status.
               </Empty>
             }
           />

@@ -1,4 +1,4 @@
-/** Pins: which definitions of a server's tools were looked at and approved, and what differs from them. */
+/** Pins: the approved definitions of a server's tools, and what differs from them. */
 import { Route, Routes } from "react-router";
 import { PinList } from "./pin-list";
 import { PinPage } from "./pin-page";

@@ -1,11 +1,11 @@
-/** What an approval writes: exactly the definitions that were shown, and nothing that came since. */
+/** The pin that an approval writes: exactly the definitions that were shown. */
 import type { Shapes } from "@/api/client";
 
 export type Pin = Shapes["PinShown"];
 export type Difference = Shapes["ToolDifferenceShown"];
 export type Preview = Shapes["ToolPreview"];
 
-/** Names one difference as it was shown: a definition that changes once more is another. */
+/** Identifies a difference as shown: if the definition changes again, it is another. */
 export function markOf(one: Difference): string {
   return `${one.tool}@${one.listed ?? ""}`;
 }
@@ -15,7 +15,7 @@ export function isApprovable(one: Difference): boolean {
   return one.listed !== null || one.state === "missing";
 }
 
-/** The pin with these differences approved; all else in it stays. */
+/** The pin with these differences approved; the rest is unchanged. */
 export function approve(pin: Pin, differences: readonly Difference[]): Shapes["PinSent"] {
   const tools = { ...pin.tools };
   const changed: Record<string, null> = {};
@@ -28,7 +28,7 @@ export function approve(pin: Pin, differences: readonly Difference[]): Shapes["P
   return { server_id: pin.server_id, tools, changed };
 }
 
-/** The tools of a server without a pin that can be approved: those that are offered, or that only a pin holds back. */
+/** The tools of an unpinned server that can be approved: those listed, or quarantined only. */
 export function approvable(previews: readonly Preview[]): Preview[] {
   return previews.filter((one) => one.digest !== null && (one.allowed || one.reason === "quarantined"));
 }

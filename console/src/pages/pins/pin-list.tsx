@@ -1,4 +1,4 @@
-/** Every server: whether it is pinned, and what of it waits for somebody to look. */
+/** All servers: whether they are pinned, and their tools to review. */
 import { Badge, Group, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearchParams } from "react-router";
@@ -25,7 +25,7 @@ const COLUMNS: readonly Column<Row>[] = [
     show: (row) => (row.pin === null ? "not pinned" : `${approvedOf(row)} tools`),
     sortBy: approvedOf,
   },
-  { key: "waiting", title: "Waiting", show: (row) => <Waiting row={row} />, sortBy: waitingOf },
+  { key: "waiting", title: "To review", show: (row) => <Waiting row={row} />, sortBy: waitingOf },
 ];
 
 function Waiting({ row }: { readonly row: Row }) {
@@ -59,7 +59,7 @@ export function PinList() {
     <>
       <PageHead
         title="Pins"
-        about="A pinned server offers its tools only as they were approved. What changes, and what is new, waits."
+        about="A pinned server offers only approved definitions. Changed and new tools are quarantined until approved."
       />
       <Group mb="sm" align="flex-end">
         <TextInput
@@ -70,7 +70,7 @@ export function PinList() {
           w={280}
         />
         <Switch
-          label="Pinned ones only"
+          label="Pinned only"
           checked={isPinnedOnly}
           onChange={(event) => ask(wanted, event.currentTarget.checked)}
           mb={8}
@@ -90,16 +90,16 @@ export function PinList() {
           sort={{ key: "waiting", isDown: true }}
           empty={
             servers.data.length === 0 ? (
-              <Empty title="There are no servers yet">
-                A server is pinned once it is <Link to="/servers">registered</Link>.
+              <Empty title="No servers yet">
+                To pin a server, first <Link to="/servers">register it</Link>.
               </Empty>
             ) : (
-              <Empty title="No server is like that" />
+              <Empty title="No servers match" />
             )
           }
         />
       ) : failed ? null : (
-        <Loading what="Reading the pins" />
+        <Loading what="Loading the pins" />
       )}
     </>
   );

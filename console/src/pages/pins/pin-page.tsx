@@ -1,4 +1,4 @@
-/** The pin of one server: what waits, what was approved, and what it was before. */
+/** The pin of one server: changes to review, approved tools, history. */
 import { Anchor, Button, Stack, Tabs, Text } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -24,19 +24,17 @@ export function PinPage() {
     <>
       <PageHead
         title={serverId}
-        about={
-          isUnpinned ? "This server is not pinned." : "The pin of a server: its tools as they were approved."
-        }
+        about={isUnpinned ? "This server is not pinned." : "The approved tool definitions of this server."}
       >
         <Anchor component={Link} to={`/servers/${encodeURIComponent(serverId)}`}>
-          The server
+          Open the server
         </Anchor>
         {pin.data && !isUnpinned ? <Unpin serverId={serverId} /> : null}
       </PageHead>
       {isUnpinned ? (
         <FirstPin serverId={serverId} />
       ) : (
-        <Loaded query={pin} what="Reading the pin">
+        <Loaded query={pin} what="Loading the pin">
           {({ record, etag }) => <Parts pin={record} etag={etag} />}
         </Loaded>
       )}
@@ -54,7 +52,7 @@ function Parts({ pin, etag }: { readonly pin: Pin; readonly etag: string }) {
       keepMounted={false}
     >
       <Tabs.List mb="md">
-        <Tabs.Tab value="differences">Waiting ({pin.waiting.length})</Tabs.Tab>
+        <Tabs.Tab value="differences">To review ({pin.waiting.length})</Tabs.Tab>
         <Tabs.Tab value="approved">Approved ({names.length})</Tabs.Tab>
         <Tabs.Tab value="history">History</Tabs.Tab>
       </Tabs.List>
@@ -72,7 +70,7 @@ function Parts({ pin, etag }: { readonly pin: Pin; readonly etag: string }) {
             </Text>
           ))}
           {names.length === 0 ? (
-            <Text c="dimmed">Nothing of this server is approved: it offers nothing.</Text>
+            <Text c="dimmed">No tools are approved, so the server offers none.</Text>
           ) : null}
         </Stack>
       </Tabs.Panel>
@@ -91,7 +89,7 @@ function Unpin({ serverId }: { readonly serverId: string }) {
   return (
     <>
       <Button color="red" variant="light" onClick={() => setOpen(true)}>
-        Take the pin off
+        Unpin
       </Button>
       <ConfirmDelete
         kind="pin"

@@ -2,7 +2,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api, take, takeTagged } from "@/api/client";
 
-/** What a server lists is no record, and no watch tells of it. */
+/** A server's tool list is not a record, so no watch reports it. */
 const LOOK_MS = 5_000;
 
 export function pinQuery(serverId: string) {

@@ -1,4 +1,4 @@
-/** What an approval would do to each task, and then the approval itself. */
+/** The plan of an approval, then the approval. */
 import { Modal } from "@mantine/core";
 import { api, type Shapes, take } from "@/api/client";
 import { Planned } from "@/parts/planned";
@@ -9,7 +9,7 @@ interface WritePinProps {
   readonly title: string;
   readonly serverId: string;
   readonly body: Shapes["PinSent"];
-  /** Of the pin that the body was made from; null: there is none yet. */
+  /** The ETag of the pin that the body is based on; null: a new pin. */
   readonly etag: string | null;
   readonly onClose: () => void;
 }
@@ -27,7 +27,7 @@ export function WritePin({ title, serverId, body, etag, onClose }: WritePinProps
         onWritten={onClose}
         onClose={onClose}
         yes={title}
-        no="Not now"
+        no="Cancel"
       />
     </Modal>
   );

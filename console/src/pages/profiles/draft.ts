@@ -16,7 +16,7 @@ export interface Selection {
   readonly deny: readonly string[];
 }
 
-/** Null: in this environment the common selection holds. */
+/** Null: the common selection applies in this environment. */
 export type Environments = Readonly<Record<Environment, Selection | null>>;
 
 export type Rollout = Shapes["RolloutBody"];
@@ -87,7 +87,7 @@ export function bodyOf({ common, environments, version, rollout }: Draft): Body 
   };
 }
 
-/** The profile with its next version in place of its own. */
+/** The profile with its next version as the current one. */
 export function promoted(rollout: Rollout): Body {
   const { version, share: _share, by: _by, ...selection } = rollout;
   return { ...selection, version: version ?? 1 };

@@ -1,4 +1,4 @@
-/** A profile is written: one selection for everywhere, and others for the environments that differ. */
+/** The profile editor: a common selection, and one for each environment that differs. */
 import { Button, Card, Stack, Switch, Tabs, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -34,7 +34,7 @@ const TYPING = { draftOf, rebased };
 export function NewProfile() {
   return (
     <MayWrite what="profiles" needs="publisher">
-      <PageHead title="New profile" about="Say what the tasks that use it may see." />
+      <PageHead title="New profile" about="Select what the tasks that use this profile may see." />
       <Editor saved={{ record: NEW, etag: "" }} />
     </MayWrite>
   );
@@ -46,7 +46,7 @@ export function EditProfile() {
   return (
     <MayWrite what="profiles" needs="publisher">
       <PageHead title={`Edit ${id}`} />
-      <Loaded query={query} what="Reading the profile">
+      <Loaded query={query} what="Loading the profile">
         {(saved) => <Editor saved={saved} />}
       </Loaded>
     </MayWrite>
@@ -82,7 +82,7 @@ function Editor({ saved }: { readonly saved: Tagged<Profile> }) {
       {isNew ? (
         <TextInput
           label="Name"
-          description="Tasks name it so. Lower-case letters, digits and dashes."
+          description="Tasks refer to it by this name. Lower-case letters, digits and dashes."
           value={draft.profile_id}
           onChange={(event) => set({ profile_id: event.currentTarget.value })}
           required
@@ -136,13 +136,13 @@ function EnvironmentFields({ name, draft, set }: FieldsProps & { readonly name: 
   return (
     <Stack gap="md">
       <Switch
-        label={`Another selection in ${name}`}
-        description="It takes the place of the common one there, as a whole."
+        label={`Separate selection for ${name}`}
+        description="It replaces the common selection there entirely."
         checked={selection !== null}
         onChange={(event) => change(event.currentTarget.checked ? OPEN : null)}
       />
       {selection === null ? (
-        <Text size="sm">The common selection holds in {name}.</Text>
+        <Text size="sm">The common selection applies in {name}.</Text>
       ) : (
         <>
           <Button
@@ -151,7 +151,7 @@ function EnvironmentFields({ name, draft, set }: FieldsProps & { readonly name: 
             onClick={() => change(draft.common)}
             style={{ alignSelf: "flex-start" }}
           >
-            Begin with the common one
+            Start from the common selection
           </Button>
           <SelectionFields selection={selection} onChange={change} />
         </>
@@ -173,7 +173,7 @@ function SelectionFields({ selection, onChange }: SelectionFieldsProps) {
     <Stack gap="md">
       <OptionalList
         label="Only these servers"
-        about="By their ids."
+        about="By server ID."
         value={selection.servers}
         onChange={(ids) => change({ servers: ids })}
         known={servers.map((one) => one.server_id)}

@@ -34,7 +34,7 @@ export function ProfileList() {
           </Button>
         ) : null}
       </PageHead>
-      <Loaded query={profiles} what="Reading the profiles">
+      <Loaded query={profiles} what="Loading the profiles">
         {(found) => <Profiles profiles={found} />}
       </Loaded>
     </>
@@ -63,8 +63,8 @@ function Profiles({ profiles }: { readonly profiles: readonly Profile[] }) {
       onOpen={(row) => navigate(`/profiles/${encodeURIComponent(row.id)}`)}
       sort={{ key: "id" }}
       empty={
-        <Empty title="There are no profiles yet">
-          Make one where several tasks shall see the same, or where development and production differ.
+        <Empty title="No profiles yet">
+          Create a profile if several tasks share a selection, or if development and production differ.
         </Empty>
       }
     />
@@ -82,10 +82,10 @@ const COLUMNS: readonly Column<Row>[] = [
       </Text>
     ),
   },
-  { key: "here", title: "Selects here", isMinor: true, show: (row) => inWords(row.here) },
+  { key: "here", title: "Selection here", isMinor: true, show: (row) => inWords(row.here) },
   {
     key: "environments",
-    title: "Differs in",
+    title: "Overridden in",
     isMinor: true,
     width: 160,
     show: (row) => row.environments.join(", ") || "–",
@@ -111,7 +111,7 @@ const COLUMNS: readonly Column<Row>[] = [
         ) : null}
         {row.findings > 0 ? (
           <Badge color="orange" variant="light" tt="none">
-            {count(row.findings)} {row.findings === 1 ? "idle rule" : "idle rules"}
+            {count(row.findings)} {row.findings === 1 ? "unused rule" : "unused rules"}
           </Badge>
         ) : null}
       </Group>

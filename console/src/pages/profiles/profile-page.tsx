@@ -1,4 +1,4 @@
-/** One profile: what it selects in each environment, who uses it, what it was, and the way to change it. */
+/** One profile: its selections, the tasks that use it, its rollout, record and history. */
 import { Anchor, Card, Group, SimpleGrid, Stack, Tabs, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearchParams } from "react-router";
@@ -21,7 +21,7 @@ export function ProfilePage() {
   const { id = "" } = useParams();
   const query = useQuery(profileQuery(id));
   return (
-    <Loaded query={query} what="Reading the profile">
+    <Loaded query={query} what="Loading the profile">
       {({ record, etag }) => <ProfileShown profile={record} etag={etag} />}
     </Loaded>
   );
@@ -54,7 +54,7 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
           onChange={(next) => setParams(next === "selects" ? {} : { tab: next ?? "" }, { replace: true })}
         >
           <Tabs.List mb="md">
-            <Tabs.Tab value="selects">What it selects</Tabs.Tab>
+            <Tabs.Tab value="selects">Selection</Tabs.Tab>
             <Tabs.Tab value="record">Record</Tabs.Tab>
             <Tabs.Tab value="history">History</Tabs.Tab>
           </Tabs.List>
@@ -76,7 +76,7 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
 /** The tasks that use it. */
 function Users({ id }: { readonly id: string }) {
   const tasks = usersOf(id, useQuery(tasksQuery).data ?? []);
-  if (tasks.length === 0) return "No task uses it.";
+  if (tasks.length === 0) return "No task uses this profile.";
   return (
     <Group gap={6}>
       Used by
@@ -127,7 +127,7 @@ function Version({ version, suffix }: { readonly version: Profile | Rollout; rea
 
 interface SelectionCardProps {
   readonly title: string;
-  /** It holds at this gateway. */
+  /** It applies at this gateway. */
   readonly isHere: boolean;
   readonly selection: Selection;
 }
@@ -139,10 +139,10 @@ function SelectionCard({ title, isHere, selection }: SelectionCardProps) {
       <Stack gap="xs">
         <Title order={2} size="h4">
           {title}
-          {isHere ? " · holds here" : null}
+          {isHere ? " · applies here" : null}
         </Title>
         <Line title="Servers" list={servers} />
-        <Line title="Servers with a tag of" list={tags} />
+        <Line title="Servers with one of these tags" list={tags} />
         <Line title="Only these tools" list={allow} />
         {allow ? <PatternPreview patterns={allow} /> : null}
         {deny.length > 0 ? <Line title="None of these tools" list={deny} /> : null}

@@ -1,4 +1,4 @@
-/** A rollout: who has the next version, how the two compare, and the ways forward and back. */
+/** A rollout: its share, the comparison of both versions, promote and roll back. */
 import { Button, Card, Group, Modal, Select, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -39,8 +39,8 @@ export function RolloutCard({ profile, rollout, etag }: RolloutCardProps) {
           {mayWrite ? <Steps profile={profile} rollout={rollout} onStep={setStep} /> : null}
         </Group>
         <Text size="sm">
-          The others have version {profile.version}. A higher share adds {rollout.by}s and takes the new
-          version from none.
+          All others have version {profile.version}. Raising the share adds {rollout.by}s; those that have the
+          new version keep it.
         </Text>
         <Comparison id={id} />
       </Stack>
@@ -52,7 +52,7 @@ export function RolloutCard({ profile, rollout, etag }: RolloutCardProps) {
             onWritten={() => setStep(null)}
             onClose={() => setStep(null)}
             yes={step.yes}
-            no="Keep it as it is"
+            no="Cancel"
           />
         )}
       </Modal>
@@ -98,7 +98,7 @@ function Comparison({ id }: { readonly id: string }) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls on a phone is reached by keyboard
     <section style={{ overflowX: "auto" }} tabIndex={0} aria-label="Calls by version">
-      <Table aria-label="Calls of the last day by version">
+      <Table aria-label="Calls by version, last 24 hours">
         <Table.Thead>
           <Table.Tr>
             {["Version", "Share", "Calls", "Errors", "Denied", "p50", "p95"].map((title) => (

@@ -1,4 +1,4 @@
-/** Tasks with a program of their own: the programs, their runs, and what came of each. */
+/** WASM tasks: modules, runs, and their results. */
 import { Route, Routes } from "react-router";
 import { RunPage } from "./run-page";
 import { RunsHome } from "./runs-home";

@@ -1,4 +1,4 @@
-/** The modules that were uploaded, and the tasks that run them. */
+/** Uploaded modules, and the tasks that run them. */
 import { Alert, Button, FileButton, Group, Modal, Progress, Stack, Text } from "@mantine/core";
 import { IconTrash, IconUpload } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -43,7 +43,7 @@ export function Modules() {
   return (
     <Stack>
       {mayUpload ? <Upload /> : null}
-      <Loaded query={query} what="Reading the modules">
+      <Loaded query={query} what="Loading the modules">
         {({ modules }) => (
           <DataTable
             label="Modules"
@@ -51,8 +51,8 @@ export function Modules() {
             columns={COLUMNS}
             keyOf={(one) => one.sha256}
             empty={
-              <Empty title="No module is kept here">
-                Upload a .wasm file for WASI preview 1. It is compiled once, and refused if it cannot be run.
+              <Empty title="No modules yet">
+                Upload a .wasm file for WASI preview 1. The gateway compiles it and rejects what cannot run.
               </Empty>
             }
           />
@@ -94,7 +94,7 @@ function Upload() {
             loading={upload.isPending}
             style={{ alignSelf: "flex-start" }}
           >
-            Upload a module
+            Upload module
           </Button>
         )}
       </FileButton>
@@ -109,15 +109,15 @@ function Upload() {
 
 function Uploaded({ made }: { readonly made: Shapes["ModuleUploaded"] }) {
   return (
-    <Alert color="green" title={made.is_new ? "The module is kept" : "This module was there already"}>
+    <Alert color="green" title={made.is_new ? "Module uploaded" : "Module already uploaded"}>
       <Stack gap="xs">
         <Group gap={4}>
           <span className="mono">{made.sha256}</span>
           <Copy text={made.sha256} label="Copy the hash" />
         </Group>
         <Text size="sm">
-          {bytes(made.size)}; it calls {made.imports.length} functions of its host. Name the hash as the
-          workload of a task.
+          {bytes(made.size)}, {made.imports.length} imported host functions. Set the hash as a task's
+          workload.
         </Text>
         <Warnings warnings={made.warnings} />
       </Stack>
@@ -146,7 +146,7 @@ function Remove({ module }: { readonly module: Module }) {
         color="red"
         leftSection={<IconTrash size={14} />}
         disabled={isUsed}
-        title={isUsed ? "A task runs it" : undefined}
+        title={isUsed ? "A task uses this module" : undefined}
         onClick={() => setAsking(true)}
       >
         Delete
@@ -154,13 +154,13 @@ function Remove({ module }: { readonly module: Module }) {
       <Modal opened={isAsking} onClose={() => setAsking(false)} title="Delete module">
         <Stack>
           <Text>
-            Tasks that are rolled back to <span className="mono">{module.sha256.slice(0, 16)}…</span> will not
-            find it. It can be uploaded again.
+            If a task is rolled back to <span className="mono">{module.sha256.slice(0, 16)}…</span> , its runs
+            fail until you upload the module again.
           </Text>
           {remove.isError ? <Failure error={remove.error} /> : null}
           <Group justify="flex-end">
             <Button variant="default" onClick={() => setAsking(false)}>
-              Keep it
+              Cancel
             </Button>
             <Button color="red" onClick={() => remove.mutate()} loading={remove.isPending}>
               Delete

@@ -1,4 +1,4 @@
-/** One run as its events tell of it, and the words for how it stands. */
+/** One run from its events, and the words for its state. */
 import type { Shapes } from "@/api/client";
 import type { StreamEvent } from "@/api/stream";
 
@@ -12,7 +12,7 @@ export interface Followed {
   readonly lines: readonly Line[];
   /** All of it, once it has ended. */
   readonly ended: Run | null;
-  /** Why the stream went no further, as the gateway said. */
+  /** The error with which the gateway ended the stream. */
   readonly broken: string | null;
 }
 
@@ -55,14 +55,14 @@ const ENDS: Readonly<Record<NonNullable<Run["ended_by"]>, string>> = {
   exit: "exit",
   trap: "a trap",
   out_of_fuel: "out of fuel",
-  stack_overflow: "its stack overflowed",
-  deadline: "past its time",
+  stack_overflow: "stack overflow",
+  deadline: "timed out",
   cancelled: "cancelled",
-  revoked: "its caller's key was revoked",
-  module: "its module could not be run",
-  node_stopped: "its node was stopped",
-  node_lost: "its node was lost",
-  internal: "a fault of the gateway",
+  revoked: "the caller's key was revoked",
+  module: "the module could not run",
+  node_stopped: "the node stopped",
+  node_lost: "the node was lost",
+  internal: "gateway error",
 };
 
 /** How a run ended, in a word or two. */
@@ -75,7 +75,7 @@ export function isOver(state: RunState | null): boolean {
   return state !== null && state !== "queued" && state !== "running";
 }
 
-/** How long it ran, or has run; null: it was never begun. */
+/** How long it ran, or has run; null: it never started. */
 export function tookMs(run: Summary, now: number): number | null {
   return run.started_ms === null ? null : Math.max(0, (run.ended_ms ?? now) - run.started_ms);
 }

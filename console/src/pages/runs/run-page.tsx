@@ -1,4 +1,4 @@
-/** One run: how it stands, its log as it comes, and what came of it. */
+/** One run: state, live log and result. */
 import { Alert, Anchor, Button, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -30,7 +30,7 @@ export function RunPage() {
         title={`Run ${invocationId}`}
         about={
           <>
-            Of the task{" "}
+            Task{" "}
             <Anchor component={Link} to={`/runs/${encodeURIComponent(taskId)}`}>
               <Untrusted text={taskId} mono />
             </Anchor>
@@ -39,7 +39,7 @@ export function RunPage() {
       >
         {query.data && !isOver(followed.state ?? query.data.state) ? <Cancel run={query.data} /> : null}
       </PageHead>
-      <Loaded query={query} what="Reading the run">
+      <Loaded query={query} what="Loading the run">
         {(found) => {
           const run = followed.ended ?? found;
           return (
@@ -77,7 +77,7 @@ function Cancel({ run }: { readonly run: Run }) {
         loading={cancel.isPending}
         disabled={run.is_cancel_asked}
       >
-        {run.is_cancel_asked ? "Being cancelled" : "Cancel it"}
+        {run.is_cancel_asked ? "Cancelling" : "Cancel run"}
       </Button>
       {cancel.isError ? <Failure error={cancel.error} /> : null}
     </Stack>
@@ -90,9 +90,9 @@ function Facts({ run }: { readonly run: Run }) {
       <Fact name="State">
         <RunBadge state={run.state} />
       </Fact>
-      <Fact name="End">{endOf(run)}</Fact>
-      <Fact name="Took">{tookOf(run)}</Fact>
-      <Fact name="Asked for">
+      <Fact name="Ended by">{endOf(run)}</Fact>
+      <Fact name="Duration">{tookOf(run)}</Fact>
+      <Fact name="Requested">
         <span title={moment(run.created_ms)}>{ago(run.created_ms)}</span>
       </Fact>
       <Fact name="Caller">
@@ -111,8 +111,8 @@ function Usage({ usage }: { readonly usage: Shapes["RunUsage"] }) {
     <>
       <Fact name="Fuel">{count(usage.fuel)}</Fact>
       <Fact name="Memory">{bytes(usage.memory_bytes)}</Fact>
-      <Fact name="Calls of tools">{count(usage.tool_calls)}</Fact>
-      <Fact name="Models asked">{count(usage.model_asks)}</Fact>
+      <Fact name="Tool calls">{count(usage.tool_calls)}</Fact>
+      <Fact name="Model requests">{count(usage.model_asks)}</Fact>
     </>
   );
 }
@@ -132,15 +132,15 @@ function Ending({ ending }: { readonly ending: Shapes["EndingShown"] }) {
   return (
     <>
       {ending.message === "" ? null : (
-        <Alert color="red" title="What ended it">
+        <Alert color="red" title="Error">
           <Untrusted text={ending.message} />
         </Alert>
       )}
       {ending.is_truncated ? (
-        <Alert color="yellow">Some of its output was dropped: it was more than its task allows.</Alert>
+        <Alert color="yellow">Output truncated: it exceeded the task's limit.</Alert>
       ) : null}
       <Output title="Output" text={ending.stdout} base64={ending.stdout_base64} />
-      <Output title="Errors" text={ending.stderr} base64={ending.stderr_base64} />
+      <Output title="Stderr" text={ending.stderr} base64={ending.stderr_base64} />
       <Calls calls={ending.calls ?? []} />
     </>
   );
@@ -159,7 +159,7 @@ function Output({ title, text, base64 }: OutputProps) {
     <section aria-label={title}>
       <Title order={2} size="h4" mb="xs">
         {title}
-        {text === null ? " (no text, so in base64)" : ""}
+        {text === null ? " (binary, as base64)" : ""}
       </Title>
       <CodeBlock text={shown} label={title.toLowerCase()} />
     </section>
@@ -169,9 +169,9 @@ function Output({ title, text, base64 }: OutputProps) {
 function Calls({ calls }: { readonly calls: readonly Shapes["InvocationCall"][] }) {
   if (calls.length === 0) return null;
   return (
-    <section aria-label="Calls of tools">
+    <section aria-label="Tool calls">
       <Title order={2} size="h4" mb="xs">
-        Calls of tools
+        Tool calls
       </Title>
       <Table withTableBorder maw={720}>
         <Table.Tbody>
@@ -181,7 +181,7 @@ function Calls({ calls }: { readonly calls: readonly Shapes["InvocationCall"][] 
               <Table.Td>
                 <Untrusted text={`${one.server_id}.${one.tool}`} mono />
               </Table.Td>
-              <Table.Td>{one.code === "" ? "went well" : <Untrusted text={one.code} mono />}</Table.Td>
+              <Table.Td>{one.code === "" ? "succeeded" : <Untrusted text={one.code} mono />}</Table.Td>
               <Table.Td ta="right">{duration(one.ms)}</Table.Td>
             </Table.Tr>
           ))}
@@ -216,7 +216,7 @@ function Log({ lines, isOver }: { readonly lines: readonly Line[]; readonly isOv
             <Untrusted text={line.text} />
           </Text>
         ))}
-        {isOver ? null : <Text c="dimmed">More comes as it is written.</Text>}
+        {isOver ? null : <Text c="dimmed">New lines appear as they are written.</Text>}
       </section>
     </div>
   );

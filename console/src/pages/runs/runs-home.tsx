@@ -20,7 +20,7 @@ export function RunsHome() {
     <>
       <PageHead
         title="WASM tasks"
-        about="Tasks with a program of their own, which runs in a sandbox on a node."
+        about="Tasks with a WebAssembly program, which runs in a sandbox on a node."
       />
       {mayRead ? <Both /> : <ByName />}
     </>
@@ -70,7 +70,7 @@ const COLUMNS: readonly Column<Task>[] = [
   },
   {
     key: "retries",
-    title: "Begun again",
+    title: "Retries",
     show: (one) => (one.workload?.retries ? `up to ${one.workload.retries} times` : "never"),
     isMinor: true,
   },
@@ -80,7 +80,7 @@ function Runnable() {
   const tasks = useQuery(tasksQuery);
   const navigate = useNavigate();
   return (
-    <Loaded query={tasks} what="Reading the tasks">
+    <Loaded query={tasks} what="Loading the tasks">
       {(all) => (
         <DataTable
           label="Tasks with a workload"
@@ -90,8 +90,8 @@ function Runnable() {
           onOpen={(one) => void navigate(encodeURIComponent(one.task_id))}
           sort={{ key: "task" }}
           empty={
-            <Empty title="No task has a program of its own">
-              Upload a module, then name its hash as the <span className="mono">workload</span> of a{" "}
+            <Empty title="No WASM tasks yet">
+              Upload a module, then set its hash as the <span className="mono">workload</span> of a{" "}
               <Anchor component={Link} to="/tasks">
                 task
               </Anchor>
@@ -118,7 +118,7 @@ function ByName() {
       <Group align="flex-end">
         <TextInput
           label="Task"
-          description="One that you may act for."
+          description="A task that you may act for."
           value={name}
           onChange={(event) => setName(event.currentTarget.value)}
         />

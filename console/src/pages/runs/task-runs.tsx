@@ -1,4 +1,4 @@
-/** The runs of one task, and the start of another. */
+/** The runs of one task, and a form to start one. */
 import { Anchor, Badge, Button, Group, Textarea } from "@mantine/core";
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -34,15 +34,15 @@ export function TaskRuns() {
   const runs = found.data?.pages.flatMap((page) => page.invocations);
   return (
     <>
-      <PageHead title={taskId} about="A task, its runs, and a new one.">
+      <PageHead title={taskId} about="Runs of this task.">
         <Anchor component={Link} to={`/tasks/${encodeURIComponent(taskId)}`}>
-          The task
+          Open the task
         </Anchor>
       </PageHead>
       {found.isError && runs === undefined ? (
         <Failure error={found.error} onRetry={() => void found.refetch()} />
       ) : runs === undefined ? (
-        <Loading what="Reading its runs" />
+        <Loading what="Loading the runs" />
       ) : (
         <>
           <Begin taskId={taskId} />
@@ -51,7 +51,7 @@ export function TaskRuns() {
       )}
       {found.hasNextPage ? (
         <Button variant="default" mt="sm" onClick={() => void found.fetchNextPage()}>
-          Show older ones
+          Show older
         </Button>
       ) : null}
     </>
@@ -85,7 +85,7 @@ function Begin({ taskId }: { readonly taskId: string }) {
     >
       <Textarea
         label="Input"
-        description="Its standard input, up to 1 MiB of text. It runs as you, under the policy of the task."
+        description="Standard input, up to 1 MiB of text. The run acts as you, under the task's policy."
         value={input}
         onChange={(event) => setInput(event.currentTarget.value)}
         autosize
@@ -96,7 +96,7 @@ function Begin({ taskId }: { readonly taskId: string }) {
       {begin.isError ? <Failure error={begin.error} /> : null}
       <Group my="sm">
         <Button type="submit" loading={begin.isPending}>
-          Run it
+          Run
         </Button>
       </Group>
     </form>
@@ -105,14 +105,19 @@ function Begin({ taskId }: { readonly taskId: string }) {
 
 const COLUMNS: readonly Column<Summary>[] = [
   { key: "state", title: "State", show: (one) => <RunBadge state={one.state} /> },
-  { key: "end", title: "End", show: endOf },
+  { key: "end", title: "Ended by", show: endOf },
   {
     key: "began",
-    title: "Asked for",
+    title: "Requested",
     show: (one) => <span title={moment(one.created_ms)}>{ago(one.created_ms)}</span>,
     sortBy: (one) => one.created_ms,
   },
-  { key: "took", title: "Took", show: (one) => tookOf(one), sortBy: (one) => tookMs(one, Date.now()) ?? -1 },
+  {
+    key: "took",
+    title: "Duration",
+    show: (one) => tookOf(one),
+    sortBy: (one) => tookMs(one, Date.now()) ?? -1,
+  },
   { key: "who", title: "Caller", show: (one) => <Untrusted text={one.principal} mono />, isMinor: true },
   {
     key: "id",
@@ -144,7 +149,7 @@ function Runs({ runs }: { readonly runs: readonly Summary[] }) {
       columns={COLUMNS}
       keyOf={(one) => one.invocation_id}
       onOpen={(one) => void navigate(encodeURIComponent(one.invocation_id))}
-      empty={<Empty title="It has not been run yet" />}
+      empty={<Empty title="No runs yet" />}
     />
   );
 }

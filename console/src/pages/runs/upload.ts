@@ -4,16 +4,16 @@ import { hex, PART_BYTES, partsOf } from "./parts";
 
 const MAX_BYTES = 32 * 1024 * 1024;
 
-/** Upload `file`; `onProgress` is told which part of it is there, from 0 to 1. */
+/** Upload `file`; `onProgress` receives the uploaded share, from 0 to 1. */
 export async function uploadModule(
   file: Blob,
   onProgress: (share: number) => void,
 ): Promise<Shapes["ModuleUploaded"]> {
-  if (file.size > MAX_BYTES) throw new Error("A module may have 32 MiB at most.");
+  if (file.size > MAX_BYTES) throw new Error("The module exceeds the limit of 32 MiB.");
   onProgress(0);
   if (file.size <= PART_BYTES) return sendWhole(await file.arrayBuffer());
   if (!window.isSecureContext)
-    throw new Error("A module of more than 4 MiB can be sent over HTTPS, or by `toolgate modules upload`.");
+    throw new Error("Modules over 4 MiB need HTTPS, or `toolgate modules upload`.");
   const content = await file.arrayBuffer();
   const sha256 = hex(new Uint8Array(await crypto.subtle.digest("SHA-256", content)));
   const parts = partsOf(content.byteLength);

@@ -79,7 +79,7 @@ test("things have the names that people write", () => {
   ]);
 });
 
-test("filters narrow, and a layer stands for what it takes away", () => {
+test("filters narrow, and a layer selects what it excludes", () => {
   const items = itemsOf(SOME);
   const names = (filter: Partial<Filter>) => filtered(items, { ...ALL, ...filter }).map((one) => one.name);
   expect(names({ show: "in" })).toEqual(["log", "greet"]);

@@ -6,7 +6,7 @@ export type Layer = Decision["layer"];
 export type Reason = NonNullable<Decision["reason"]>;
 export type Kind = "tool" | "prompt" | "resource";
 
-/** In the order in which they are asked. Each can only take away. */
+/** In order of evaluation. Each layer can only narrow. */
 export const LAYERS: readonly Layer[] = ["platform", "key", "caller", "task", "request"];
 export const KINDS: readonly Kind[] = ["tool", "prompt", "resource"];
 
@@ -101,7 +101,7 @@ export interface Filter {
   readonly text: string;
 }
 
-/** The items that pass `filter`. A layer stands for what it takes away. */
+/** The items that pass `filter`. A layer selects what it excludes. */
 export function filtered(items: readonly Item[], filter: Filter): Item[] {
   const text = filter.text.trim().toLowerCase();
   return items.filter(({ decision, label }) => {

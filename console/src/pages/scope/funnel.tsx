@@ -1,4 +1,4 @@
-/** The funnel: how what there is becomes what is seen, layer by layer. It is a picture, and a list. */
+/** The funnel: what each layer excludes, as a picture and a list. */
 import { Box, Text, UnstyledButton } from "@mantine/core";
 import { REASON_WORDS } from "@/parts/reasons";
 import { count } from "@/parts/time";
@@ -9,7 +9,7 @@ import { LAYER_WORDS } from "./words";
 interface FunnelProps {
   readonly funnel: FunnelData;
   readonly kind: Kind;
-  /** Nothing is offered, though the rules let something through. */
+  /** The request is denied, although the layers allow something. */
   readonly isRefused: boolean;
   readonly chosen: Layer | null;
   readonly onChoose: (layer: Layer | null) => void;
@@ -19,7 +19,7 @@ export function Funnel({ funnel, kind, isRefused, chosen, onChoose }: FunnelProp
   const all = funnel.steps[0]?.enters.count ?? 0;
   const left = isRefused ? { count: 0, tokens: 0 } : funnel.left;
   return (
-    <Box component="ol" className={classes.funnel} aria-label="From all there is to what is seen">
+    <Box component="ol" className={classes.funnel} aria-label="Scope by layer">
       {funnel.steps.map((step) => (
         <LayerBox
           key={step.layer}
@@ -33,12 +33,12 @@ export function Funnel({ funnel, kind, isRefused, chosen, onChoose }: FunnelProp
       <Box component="li" className={classes.step} data-left>
         <Shape from={left.count} to={left.count} all={all} isEnd />
         <Box p="xs">
-          <Text fw={700}>Seen</Text>
+          <Text fw={700}>In scope</Text>
           <Text size="xl" fw={700} lh={1.2}>
             {count(left.count)}
           </Text>
           <Text size="sm">{amountInWords(left, kind)}</Text>
-          {isRefused ? <Text size="sm">The request is refused as a whole.</Text> : null}
+          {isRefused ? <Text size="sm">The whole request is denied.</Text> : null}
         </Box>
       </Box>
     </Box>
@@ -64,21 +64,21 @@ function LayerBox({ step, kind, all, isChosen, onChoose }: LayerBoxProps) {
         aria-pressed={isChosen}
         disabled={takes.count === 0}
         onClick={onChoose}
-        title={takes.count > 0 ? `Show what the ${layer} takes away` : undefined}
+        title={takes.count > 0 ? `Show what the ${layer} layer excludes` : undefined}
       >
         <Text fw={700}>{title}</Text>
         <Text size="xs" c="dimmed">
           {about}
         </Text>
         <Text size="sm" mt={4}>
-          {amountInWords(enters, kind, true)} come in
+          {amountInWords(enters, kind, true)} enter
         </Text>
         <Text
           size="sm"
           fw={takes.count > 0 ? 600 : undefined}
           className={takes.count > 0 ? classes.takes : undefined}
         >
-          {takes.count > 0 ? `takes away ${amountInWords(takes, kind, true)}` : "takes nothing away"}
+          {takes.count > 0 ? `excludes ${amountInWords(takes, kind, true)}` : "excludes nothing"}
         </Text>
         {reasons.slice(0, 3).map((one) => (
           <Text key={one.reason} size="xs" c="dimmed">
@@ -95,7 +95,7 @@ function LayerBox({ step, kind, all, isChosen, onChoose }: LayerBoxProps) {
   );
 }
 
-/** A slice of the funnel: as high as what comes in, and as what goes out. */
+/** A slice of the funnel: its sides are as high as what enters and what leaves. */
 function Shape({ from, to, all, isEnd = false }: { from: number; to: number; all: number; isEnd?: boolean }) {
   const half = (value: number) => (all === 0 || value === 0 ? 0.5 : Math.max(1.5, (value / all) * 24));
   const [a, b] = [half(from), half(to)];

@@ -23,7 +23,7 @@ export default function ScopePage() {
   const { answer, items } = useExplanation(lens.view.selection);
   return (
     <>
-      <PageHead title="Scope lens" about="Why a caller sees these tools, and not others.">
+      <PageHead title="Scope lens" about="Which tools a caller sees, and why.">
         <CopyLink />
       </PageHead>
       <Stack gap="md">
@@ -31,7 +31,7 @@ export default function ScopePage() {
           <Picker selection={lens.view.selection} select={lens.select} />
           <ScopeUrl lens={lens} />
         </Card>
-        <Loaded query={answer} what="Asking every layer">
+        <Loaded query={answer} what="Computing the scope">
           {(explained) => <Explained lens={lens} explained={explained} items={items} />}
         </Loaded>
       </Stack>
@@ -39,7 +39,7 @@ export default function ScopePage() {
   );
 }
 
-/** The address of this very view, to pass on. */
+/** The URL of this view, to share. */
 function CopyLink() {
   useLocation();
   return (
@@ -61,9 +61,9 @@ function ScopeUrl({ lens }: { readonly lens: Lens }) {
   return (
     <Group gap="xs" mt="sm" wrap="nowrap">
       <Text size="sm" c="dimmed" component="div">
-        Clients get this at <Untrusted text={url} mono />
+        Client URL: <Untrusted text={url} mono />
       </Text>
-      <Copy text={url} label="Copy the URL" />
+      <Copy text={url} label="Copy URL" />
     </Group>
   );
 }
@@ -87,7 +87,7 @@ function Explained({ lens, explained, items }: ExplainedProps) {
   return (
     <Stack gap="md">
       <Said explained={explained} />
-      {knowsAll ? null : <Alert color="blue">You are told of what you may call, and of nothing else.</Alert>}
+      {knowsAll ? null : <Alert color="blue">Your role shows only what you may call.</Alert>}
       <KindChoice items={items} kind={view.kind} onChange={(kind) => change({ kind })} />
       <Funnel
         funnel={funnel}
@@ -105,8 +105,8 @@ function Explained({ lens, explained, items }: ExplainedProps) {
         selection={view.selection}
       />
       {shown.length === 0 ? (
-        <Empty title={`There are no ${view.kind}s`}>
-          {view.kind === "tool" ? "Register a server, and its tools show here." : "No server offers any."}
+        <Empty title={`No ${view.kind}s`}>
+          {view.kind === "tool" ? "Register a server to see its tools here." : "No server lists any."}
         </Empty>
       ) : (
         <Things items={shown} filter={view.filter} setFilter={filter} onAsk={show} />
@@ -115,31 +115,31 @@ function Explained({ lens, explained, items }: ExplainedProps) {
   );
 }
 
-/** What is to be said of the scope as a whole. */
+/** Denial and warnings of the whole scope. */
 function Said({ explained }: { readonly explained: Shapes["ExplainResponse"] }) {
   const { refusal, warnings, pending, unverified, mode } = explained;
   return (
     <>
       {refusal ? (
-        <Alert color="red" title={<Untrusted text={`Refused: ${refusal.message}`} />}>
+        <Alert color="red" title={<Untrusted text={`Denied: ${refusal.message}`} />}>
           <Untrusted text={refusal.hint} />
         </Alert>
       ) : null}
       <Warnings warnings={warnings} />
       {pending.length > 0 ? (
         <Alert color="yellow">
-          Not listed yet, so more may come: <Untrusted text={pending.join(", ")} mono />
+          Servers that have not listed their tools yet: <Untrusted text={pending.join(", ")} mono />
         </Alert>
       ) : null}
       {unverified.length > 0 ? (
         <Alert color="gray">
-          Listed as an earlier run knew them, and not verified since:{" "}
+          Servers with tools from an earlier run, not verified since:{" "}
           <Untrusted text={unverified.join(", ")} mono />
         </Alert>
       ) : null}
       {mode === "find" ? (
         <Alert color="blue">
-          The tools are not listed one by one: clients see three tools that find and call them.
+          Find mode: clients do not see these tools in the list, but three tools that find and call them.
         </Alert>
       ) : null}
     </>
@@ -161,7 +161,7 @@ function KindChoice({
   }));
   return (
     <SegmentedControl
-      aria-label="What is looked at"
+      aria-label="Kind"
       value={kind}
       data={data}
       onChange={(value) => onChange(KINDS.find((one) => one === value) ?? "tool")}

@@ -1,4 +1,4 @@
-/** Whose view is looked at: a task, a key, and what the request asks for. */
+/** The selection of the lens: a task, a key, and the request's parameters. */
 import {
   Autocomplete,
   Group,
@@ -29,7 +29,7 @@ export function Picker(props: PickerProps) {
   return knowsAll ? <WholePicker {...props} /> : <OwnPicker {...props} />;
 }
 
-/** For those who may read the registry: everything is offered. */
+/** For roles that may read the registry: all values are offered. */
 function WholePicker({ selection, select }: PickerProps) {
   const isAdmin = useMay("admin");
   const tasks = useQuery(tasksQuery).data?.map((one) => one.task_id) ?? [];
@@ -49,14 +49,14 @@ function WholePicker({ selection, select }: PickerProps) {
         {isAdmin ? (
           <Choice
             label="Key"
-            none="Your own"
+            none="Your key"
             value={selection.key}
             known={keys}
             onChange={(key) => select({ key })}
           />
         ) : null}
         <Choice
-          label="Profile of the request"
+          label="Request profile"
           none="None"
           value={selection.profile}
           known={profiles}
@@ -68,7 +68,7 @@ function WholePicker({ selection, select }: PickerProps) {
   );
 }
 
-/** For agents, who learn of their own scope alone: what they know, they type. */
+/** For agents, which see only their own scope: they type the names. */
 function OwnPicker({ selection, select }: PickerProps) {
   const { ceiling } = useMe();
   return (
@@ -81,7 +81,7 @@ function OwnPicker({ selection, select }: PickerProps) {
           onChange={(task) => select({ task })}
         />
         <Typed
-          label="Profile of the request"
+          label="Request profile"
           value={selection.profile}
           known={[]}
           onChange={(profile) => select({ profile })}
@@ -99,7 +99,7 @@ interface ChoiceProps {
   readonly onChange: (value: string | null) => void;
 }
 
-/** A value that is not known stays: it may be in an address that was passed on. */
+/** An unknown value stays: it may come from a shared URL. */
 function Choice({ label, none, value, known, onChange }: ChoiceProps & { readonly none: string }) {
   const data = value === null || known.includes(value) ? known : [value, ...known];
   return (
@@ -113,7 +113,7 @@ function Choice({ label, none, value, known, onChange }: ChoiceProps & { readonl
       searchable
       clearable
       clearButtonProps={{ "aria-label": `Clear: ${label}` }}
-      nothingFoundMessage="None is called so"
+      nothingFoundMessage="No matches"
     />
   );
 }
@@ -147,8 +147,8 @@ function RequestFields({
       <SimpleGrid cols={{ base: 1, md: 2 }}>
         <TagsInput
           {...UNTRUSTED_TAGS}
-          label="Servers of the request"
-          placeholder={selection.servers?.length ? "" : "As the task has it"}
+          label="Request servers"
+          placeholder={selection.servers?.length ? "" : "The task's default"}
           value={[...(selection.servers ?? [])]}
           data={[...servers]}
           limit={MOST}
@@ -157,8 +157,8 @@ function RequestFields({
         />
         <TagsInput
           {...UNTRUSTED_TAGS}
-          label="Tools of the request"
-          placeholder={selection.tools?.length ? "" : "All of those; or patterns like git.git_*"}
+          label="Request tools"
+          placeholder={selection.tools?.length ? "" : "All; or patterns such as git.git_*"}
           value={[...(selection.tools ?? [])]}
           onChange={(patterns) => select({ tools: patterns.length > 0 ? patterns : null })}
           clearable
@@ -166,17 +166,17 @@ function RequestFields({
       </SimpleGrid>
       <Group gap="sm">
         <SegmentedControl
-          aria-label="How tools are offered"
+          aria-label="Tool listing mode"
           size="xs"
           value={selection.mode ?? ""}
           data={[
-            { value: "", label: "As usual" },
+            { value: "", label: "Default" },
             { value: "list", label: "Listed" },
-            { value: "find", label: "To be found" },
+            { value: "find", label: "Find mode" },
           ]}
           onChange={(mode) => select({ mode: mode === "list" || mode === "find" ? mode : null })}
         />
-        {asksNothing ? <Text size="sm">The request has an empty list: it asks for nothing.</Text> : null}
+        {asksNothing ? <Text size="sm">The request's list is empty: it selects nothing.</Text> : null}
       </Group>
     </>
   );

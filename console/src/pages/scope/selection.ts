@@ -1,9 +1,9 @@
-/** What the lens looks at, and how: all of it stands in the address, so that it can be passed on. */
+/** The lens's selection and filters. All of it is in the URL, so that a view can be shared. */
 
 import { REASON_WORDS } from "@/parts/reasons";
 import { type Filter, KINDS, type Kind, LAYERS, type Layer, type Reason } from "./decisions";
 
-/** Whose view it is. Null: not said. An empty list asks for nothing, which is not the same. */
+/** The selection. Null: not given. An empty list selects nothing, which is different. */
 export interface Selection {
   readonly task: string | null;
   readonly key: string | null;

@@ -1,4 +1,4 @@
-/** Everything there is, in or out, by server: with the layer, the reason, the rule and the price. */
+/** All decisions by server, with layer, reason, rule and tokens. */
 import { Badge, Button, Chip, Group, SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
 import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useDeferredValue, useMemo, useState } from "react";
@@ -19,7 +19,7 @@ interface ThingsProps {
 
 export function Things({ items, filter, setFilter, onAsk }: ThingsProps) {
   const [closed, setClosed] = useState<ReadonlySet<string>>(new Set());
-  // Typing goes before: the table of ten thousand follows when there is time.
+  // Typing has priority: the table of ten thousand rows follows.
   const settled = useDeferredValue(filter);
   const shown = useMemo(() => filtered(items, settled), [items, settled]);
   const lines = useMemo(() => linesOf(shown, closed), [shown, closed]);
@@ -34,7 +34,7 @@ export function Things({ items, filter, setFilter, onAsk }: ThingsProps) {
       {servers.size > 1 ? (
         <Group gap="xs">
           <Button size="compact-xs" variant="default" onClick={() => setClosed(new Set(servers))}>
-            Close all servers
+            Collapse all
           </Button>
           <Button
             size="compact-xs"
@@ -42,18 +42,18 @@ export function Things({ items, filter, setFilter, onAsk }: ThingsProps) {
             onClick={() => setClosed(new Set())}
             disabled={closed.size === 0}
           >
-            Open all servers
+            Expand all
           </Button>
         </Group>
       ) : null}
       <DataTable
-        label="Everything, in or out"
+        label="Decisions"
         rows={lines}
         columns={COLUMNS}
         keyOf={(line) => (line.is === "item" ? line.item.label : line.server)}
         onOpen={open}
         height="70vh"
-        empty={<Empty title="Nothing fits these filters">Take one of them away.</Empty>}
+        empty={<Empty title="No decisions match">Clear a filter.</Empty>}
       />
     </Stack>
   );
@@ -72,19 +72,19 @@ function Filters({ items, filter, setFilter }: Omit<ThingsProps, "onAsk">) {
     <Stack gap="xs">
       <Group gap="sm">
         <SegmentedControl
-          aria-label="In or out"
+          aria-label="Show"
           size="xs"
           value={filter.show}
           data={[
             { value: "all", label: `All ${count(items.length)}` },
-            { value: "in", label: `In ${count(allowed)}` },
-            { value: "out", label: `Out ${count(items.length - allowed)}` },
+            { value: "in", label: `In scope ${count(allowed)}` },
+            { value: "out", label: `Excluded ${count(items.length - allowed)}` },
           ]}
           onChange={(show) => setFilter({ show: show === "in" || show === "out" ? show : "all" })}
         />
         <TextInput
-          aria-label="Part of a name"
-          placeholder="Part of a name"
+          aria-label="Filter by name"
+          placeholder="Filter by name"
           size="xs"
           type="search"
           value={filter.text}
@@ -92,7 +92,7 @@ function Filters({ items, filter, setFilter }: Omit<ThingsProps, "onAsk">) {
         />
         {filter.layer === null ? null : (
           <Chip size="xs" checked onChange={() => setFilter({ layer: null })}>
-            taken away by the {filter.layer}
+            excluded by the {filter.layer} layer
           </Chip>
         )}
       </Group>
@@ -118,8 +118,8 @@ const COLUMNS: readonly Column<Line>[] = [
   { key: "name", title: "Name", show: (line) => <Name line={line} /> },
   {
     key: "seen",
-    title: "Seen",
-    width: 70,
+    title: "Decision",
+    width: 110,
     show: (line) => (line.is === "item" ? <InOrOut item={line.item} /> : null),
   },
   {
@@ -131,7 +131,7 @@ const COLUMNS: readonly Column<Line>[] = [
   },
   {
     key: "why",
-    title: "Why",
+    title: "Reason",
     isMinor: true,
     show: (line) => (line.is === "item" ? <Reasoning item={line.item} /> : null),
   },
@@ -164,7 +164,7 @@ function Name({ line }: { readonly line: Line }) {
         <Untrusted text={line.server} />
       </Text>
       <Text size="xs" c="dimmed">
-        {count(line.allowed)} of {count(line.total)} in
+        {count(line.allowed)} of {count(line.total)} in scope
       </Text>
     </Group>
   );
@@ -175,7 +175,7 @@ function InOrOut({ item }: { readonly item: Item }) {
   const { allowed } = decision;
   return (
     <Badge color={allowed ? "green" : "red"} variant="light" tt="none">
-      {!allowed ? "out" : decision.approval === null ? "in" : "in, asks"}
+      {!allowed ? "excluded" : decision.approval === null ? "in scope" : "needs approval"}
     </Badge>
   );
 }

@@ -1,4 +1,4 @@
-/** The state of the lens, kept in the address, and what the gateway answers for it. */
+/** The state of the lens, kept in the URL, and the gateway's responses for it. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 import { useSearchParams } from "react-router";
@@ -38,7 +38,7 @@ export function useExplanation(selection: Selection) {
   return { answer, items };
 }
 
-/** What the gateway says of a resource that nobody lists. */
+/** The decision about a resource that no server lists. */
 export function useUnlisted(selection: Selection, asked: { server: string; tool: string } | null) {
   const query = { ...queryOf(selection), ...asked };
   return useQuery({
@@ -51,7 +51,7 @@ export function useUnlisted(selection: Selection, asked: { server: string; tool:
   });
 }
 
-/** Where the MCP door has the selected scope. */
+/** The MCP endpoint's URL of the selected scope. */
 export function useScopeUrl(selection: Selection) {
   const { key: _key, ...query } = queryOf(selection);
   return useQuery({

@@ -1,4 +1,4 @@
-/** "Why is X missing?": what every layer says about one thing, and what to do about it. */
+/** "Why is X missing?": the decision about one tool, prompt or resource by layer, and what to do. */
 import { Anchor, Button, Card, Group, List, Stack, Text, TextInput, ThemeIcon } from "@mantine/core";
 import { IconCheck, IconMinus, IconSearch, IconX } from "@tabler/icons-react";
 import { useDeferredValue, useEffect, useMemo, useState } from "react";
@@ -39,7 +39,7 @@ export function Why(props: WhyProps) {
     <Stack gap="xs" id="why">
       <TextInput
         label="Why is it missing?"
-        description="A tool, prompt or resource, by any of its names."
+        description="The name of a tool, prompt or resource, in any form."
         placeholder="git.git_commit"
         leftSection={<IconSearch size={16} aria-hidden />}
         type="search"
@@ -77,7 +77,7 @@ function Verdict({ item, isWhole, selection }: { item: Item; isWhole: boolean; s
   return (
     <Stack gap="sm">
       <Text fw={700} component="div">
-        The {kind} <Untrusted text={label} mono /> {decision.allowed ? "is seen." : "is not seen"}
+        The {kind} <Untrusted text={label} mono /> {decision.allowed ? "is in scope." : "is not in scope"}
         {decision.reason === null ? null : `: ${REASON_WORDS[decision.reason].title}.`}
       </Text>
       <Stack gap={6} component="ol" m={0} p={0}>
@@ -88,12 +88,12 @@ function Verdict({ item, isWhole, selection }: { item: Item; isWhole: boolean; s
       {decision.reason === null ? null : <Text>{REASON_WORDS[decision.reason].todo}</Text>}
       {decision.shadow === null ? null : (
         <Text component="div" c="var(--tone-warn)">
-          The task would deny it, were it enforced: <Untrusted text={decision.shadow.rule} mono />
+          The task would deny it if it were enforced: <Untrusted text={decision.shadow.rule} mono />
         </Text>
       )}
       {decision.approval === null ? null : (
         <Text component="div">
-          A person has to approve each call: <Untrusted text={decision.approval} mono />
+          Each call needs approval: <Untrusted text={decision.approval} mono />
         </Text>
       )}
       {place || typeof decision.tokens === "number" ? (
@@ -105,7 +105,7 @@ function Verdict({ item, isWhole, selection }: { item: Item; isWhole: boolean; s
           ) : null}
           {typeof decision.tokens === "number" ? (
             <Text size="sm" c="dimmed">
-              Its definition costs a model about {count(decision.tokens)} tokens.
+              About {count(decision.tokens)} tokens in a tool list.
             </Text>
           ) : null}
         </Group>
@@ -150,11 +150,11 @@ export function Rule({ decision }: { readonly decision: Decision }) {
 function Several({ found, onAsk }: { found: Found & { is: "several" }; onAsk: (text: string) => void }) {
   return (
     <Stack gap="xs">
-      <Text fw={700}>{count(found.total)} are called so. Which one?</Text>
+      <Text fw={700}>{count(found.total)} matches. Choose one.</Text>
       <Names names={found.items.map((one) => one.label)} onAsk={onAsk} />
       {found.total > found.items.length ? (
         <Text size="sm" c="dimmed">
-          and {count(found.total - found.items.length)} more: type more of the name.
+          and {count(found.total - found.items.length)} more. Type more of the name.
         </Text>
       ) : null}
     </Stack>
@@ -173,22 +173,20 @@ function Nothing({ text, found, isPending, onAsk }: NothingProps) {
   return (
     <Stack gap="xs">
       <Text fw={700} component="div">
-        {knowsAll ? "Nothing is called " : "You see nothing that is called "}
+        {knowsAll ? "Nothing is named " : "Nothing in your scope is named "}
         <Untrusted text={text} mono />.
       </Text>
       {found.server?.reason ? (
         <Text component="div">
-          The server <Untrusted text={found.server.server_id} mono /> is left out whole:{" "}
+          The server <Untrusted text={found.server.server_id} mono /> is excluded:{" "}
           {REASON_WORDS[found.server.reason].title} (<Rule decision={found.server} />
           ).
         </Text>
       ) : null}
-      {isPending ? (
-        <Text>Its server is in the scope, and has not told its tools yet: it may still come.</Text>
-      ) : null}
+      {isPending ? <Text>The server is in scope, but has not listed its tools yet.</Text> : null}
       {found.near.length > 0 ? (
         <>
-          <Text>Did you mean</Text>
+          <Text>Similar names:</Text>
           <Names names={found.near} onAsk={onAsk} />
         </>
       ) : null}

@@ -1,4 +1,4 @@
-/** "Why is X missing?": finds what somebody means by X, or what comes near. */
+/** "Why is X missing?": finds what X refers to, or similar names. */
 import type { Decision, Item } from "./decisions";
 
 export type Found =
@@ -6,16 +6,16 @@ export type Found =
   | { readonly is: "several"; readonly items: readonly Item[]; readonly total: number }
   | {
       readonly is: "none";
-      /** The server that was named, if it is left out whole. */
+      /** The named server, if it is excluded as a whole. */
       readonly server: Decision | null;
       readonly near: readonly string[];
     };
 
-/** More than this many are counted, not listed. */
+/** At most this many are listed; the rest are counted. */
 const MOST = 20;
 const MOST_NEAR = 5;
 
-/** Whatever people write for a thing: as at the MCP door, in patterns, in chat, or by its name alone. */
+/** All forms of a name: as at the MCP endpoint, in patterns, in chat, or the bare name. */
 function aliasesOf({ kind, server, name, label, decision }: Item): (string | null)[] {
   const written = [label, name, decision.tool, `${server}.${decision.tool}`];
   return kind === "tool"
@@ -50,13 +50,13 @@ export function serverIn(text: string): string {
   return bare.split(/[./]|__/, 1)[0] ?? "";
 }
 
-/** A resource with its server: it may be asked about though nobody lists it. */
+/** A resource with its server: it has a decision even if no server lists it. */
 export function resourceIn(text: string): { server: string; tool: string } | null {
   const match = /^resource:([a-z0-9][a-z0-9_-]*)\/(.+)$/s.exec(text.trim());
   return match ? { server: match[1] as string, tool: `resource:${match[2]}` } : null;
 }
 
-/** The labels that `text` is most likely a slip of, the likeliest first. */
+/** The labels that `text` is most likely a typo of, the likeliest first. */
 export function nearest(text: string, items: readonly Item[]): string[] {
   const asked = text.toLowerCase();
   const most = Math.max(2, Math.floor(asked.length / 3));
@@ -73,7 +73,7 @@ export function nearest(text: string, items: readonly Item[]): string[] {
     .map((one) => one.label);
 }
 
-/** How many letters differ (Levenshtein), as far as that is at most `most`; else more than `most`. */
+/** The Levenshtein distance if it is at most `most`; otherwise more than `most`. */
 function distance(a: string, b: string, most: number): number {
   if (Math.abs(a.length - b.length) > most) return most + 1;
   let row = Array.from({ length: b.length + 1 }, (_, place) => place);

@@ -16,9 +16,9 @@ const OUT: Decision = {
   shadow: null,
 };
 
-test("the layers before the one that objects let it through, those after it were not asked", () => {
+test("the layers before the one that excludes allow it, those after it are not evaluated", () => {
   expect(LAYERS.map((layer) => sayOf(layer, OUT, false).says)).toEqual(["yes", "yes", "yes", "no", "idle"]);
-  expect(sayOf("key", OUT, true).words).toBe("does not object to its server.");
+  expect(sayOf("key", OUT, true).words).toBe("does not exclude its server.");
   const seen: Decision = { ...OUT, allowed: true, reason: null };
   expect(LAYERS.map((layer) => sayOf(layer, seen, false).says)).toEqual(["yes", "yes", "yes", "yes", "yes"]);
 });

@@ -1,12 +1,15 @@
-/** Layers in the words of people, and where to change what they decide. */
+/** Words for layers, and where to change what they decide. */
 import { type Decision, LAYERS, type Layer } from "./decisions";
 
 export const LAYER_WORDS: Readonly<Record<Layer, { title: string; about: string }>> = {
-  platform: { title: "Platform", about: "registered, enabled, allowed by its server, as approved" },
+  platform: {
+    title: "Platform",
+    about: "registered, enabled, in the server's allowed tools, not quarantined",
+  },
   key: { title: "Key", about: "within the ceiling of the caller's key" },
   caller: { title: "Caller", about: "the integrations that the caller switched on for itself" },
   task: { title: "Task", about: "its servers, allowlist, denylist, profile and tags" },
-  request: { title: "Request", about: "what the URL asks for" },
+  request: { title: "Request", about: "what the URL selects" },
 };
 
 /** What one layer has to do with a decision. `isWhole`: it was made about the whole server. */
@@ -16,14 +19,13 @@ export function sayOf(
   isWhole: boolean,
 ): { says: "yes" | "no" | "idle"; words: string } {
   const place = LAYERS.indexOf(layer) - LAYERS.indexOf(decision.layer);
-  if (decision.allowed)
-    return { says: "yes", words: place === 0 ? "lets it through by" : "lets it through." };
-  if (place === 0) return { says: "no", words: "objects:" };
-  if (place > 0) return { says: "idle", words: "was not asked any more." };
-  return { says: "yes", words: isWhole ? "does not object to its server." : "lets it through." };
+  if (decision.allowed) return { says: "yes", words: place === 0 ? "allows it by" : "allows it." };
+  if (place === 0) return { says: "no", words: "excludes it:" };
+  if (place > 0) return { says: "idle", words: "not evaluated." };
+  return { says: "yes", words: isWhole ? "does not exclude its server." : "allows it." };
 }
 
-/** Where that can be changed, as a path of the console; null where it cannot, here. */
+/** The console page where this can be changed; null if no page can. */
 export function placeToChange(
   decision: Decision,
   task: string | null,
@@ -31,7 +33,7 @@ export function placeToChange(
   const server = `/servers/${encodeURIComponent(decision.server_id)}`;
   const profile = /^(?:mcp\.profile|\?profile=) `([^`]*)`/.exec(decision.rule)?.[1];
   if (decision.reason === "quarantined") {
-    return { path: `/pins/${encodeURIComponent(decision.server_id)}`, title: "Open its pin" };
+    return { path: `/pins/${encodeURIComponent(decision.server_id)}`, title: "Open the pin" };
   }
   if (profile !== undefined) {
     return { path: `/profiles/${encodeURIComponent(profile)}`, title: "Open the profile" };

@@ -1,4 +1,4 @@
-/** A server being written: its form or its JSON, what is wrong with it as one types, a trial, and the way to save it. */
+/** The server editor: form or JSON, validation while typing, a connection test, review and save. */
 import { Alert, Button, Group, Stack, Switch, Text } from "@mantine/core";
 import { useMay } from "@/api/me";
 import { LeaveGuard } from "@/parts/leave-guard";
@@ -12,12 +12,12 @@ import { Trial } from "./trial";
 import { type Saved, useEditor } from "./use-editor";
 
 interface EditorProps {
-  /** What is saved now; null: the server is new. */
+  /** The stored record; null: the server is new. */
   readonly saved: Saved | null;
   readonly onSaved: (serverId: string) => void;
 }
 
-/** Leads to what is not right, once that is shown. */
+/** Scrolls to the first invalid field, once it is shown. */
 function focusProblem(form: HTMLFormElement): void {
   form.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
 }
@@ -39,19 +39,17 @@ export function Editor({ saved, onSaved }: EditorProps) {
     >
       <Stack>
         {isAdmin ? null : (
-          <Alert color="blue" title="To be read only">
-            A server runs programs and holds secrets, so administrators alone change it.
+          <Alert color="blue" title="Read-only">
+            Servers run programs and hold secrets, so only admins can change them.
           </Alert>
         )}
         <Outdated editor={editor} />
         <Group justify="space-between">
           <Text size="sm" c="dimmed">
-            {isNew
-              ? "Nothing is started or saved before you say so."
-              : "Hidden values (***) stay as they are."}
+            {isNew ? "Nothing is started or saved until you confirm." : "Hidden values (***) are kept."}
           </Text>
           <Switch
-            label="As JSON"
+            label="JSON"
             checked={editor.json !== null}
             onChange={(event) => editor.turnJson(event.currentTarget.checked)}
           />
@@ -92,15 +90,11 @@ function Actions({
   return (
     <Group justify="flex-end" py="sm" className={styles.actions}>
       <Text size="sm" c="var(--mantine-color-error)" role="status">
-        {wrong === 0
-          ? ""
-          : wrong === 1
-            ? "One field is not right yet."
-            : `${wrong} fields are not right yet.`}
+        {wrong === 0 ? "" : wrong === 1 ? "One field is invalid." : `${wrong} fields are invalid.`}
       </Text>
       {isNew ? null : (
         <Button variant="default" disabled={!editor.isDirty} onClick={editor.undo}>
-          Undo all
+          Discard changes
         </Button>
       )}
       <Button type="submit" disabled={!editor.isDirty}>
@@ -110,18 +104,17 @@ function Actions({
   );
 }
 
-/** Others have saved meanwhile. What was typed is not lost by that. */
+/** The record was changed meanwhile. The input is kept. */
 function Outdated({ editor }: { readonly editor: ReturnType<typeof useEditor> }) {
   if (!editor.isOutdated) return null;
   return (
-    <Alert color="yellow" title="It was changed meanwhile by somebody else">
+    <Alert color="yellow" title="Someone else changed this server">
       <Stack gap="xs" align="flex-start">
         <Text size="sm">
-          What you have not touched can be loaded anew; what you have typed stays. Look at it again before you
-          save.
+          Load their version: fields that you edited keep your input. Review the result before you save.
         </Text>
         <Button size="xs" variant="default" onClick={editor.rebase}>
-          Load it, keep what I typed
+          Load it, keep my edits
         </Button>
       </Stack>
     </Alert>

@@ -1,4 +1,4 @@
-/** The inputs of the form: text whose hidden characters are told, lists of texts, and tables of names and values. */
+/** The inputs of the form: text with hidden characters spelled out, lists of texts, and tables of names and values. */
 import {
   ActionIcon,
   Button,
@@ -27,17 +27,17 @@ interface FieldProps<Value> {
   readonly placeholder?: string;
 }
 
-/** An input shows what is in it as a browser does: what one would not see there is told beside it. */
+/** A browser's input does not show invisible characters; they are spelled out next to it. */
 function Hidden({ text }: { readonly text: string }) {
   if (!visible(text).some((piece) => piece.isEscaped)) return null;
   return (
     <Text size="xs" component="div">
-      It holds characters that one does not see: <Untrusted text={text} mono />
+      Contains invisible characters: <Untrusted text={text} mono />
     </Text>
   );
 }
 
-/** A problem as inputs show it: it may quote what somebody has typed. */
+/** A problem as inputs show it. It may quote user input. */
 export function told(problem: string | undefined): ReactNode {
   return problem === undefined ? undefined : <Untrusted text={problem} />;
 }

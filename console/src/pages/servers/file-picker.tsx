@@ -1,4 +1,4 @@
-/** The text of a file that somebody chooses or drops. It goes nowhere but into the field. */
+/** The text of a file that the user chooses or drops. It goes into the field only. */
 import { Button, FileButton, Text } from "@mantine/core";
 import { IconUpload } from "@tabler/icons-react";
 import { type DragEvent, useState } from "react";
@@ -8,7 +8,7 @@ import { bytes } from "@/parts/time";
 const MOST_BYTES = 3 * 1024 * 1024;
 
 async function read(file: File): Promise<{ text: string } | { problem: string }> {
-  if (file.size > MOST_BYTES) return { problem: `a file may have ${bytes(MOST_BYTES)}` };
+  if (file.size > MOST_BYTES) return { problem: `file too large: the limit is ${bytes(MOST_BYTES)}` };
   return { text: await file.text() };
 }
 

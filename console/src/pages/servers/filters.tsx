@@ -1,4 +1,4 @@
-/** Which servers are listed. It stands in the URL, so that a view can be passed on. */
+/** Which servers are listed. The filters are in the URL, so that a view can be shared. */
 import { Group, Select, TextInput } from "@mantine/core";
 import { IconSearch } from "@tabler/icons-react";
 import { useMemo } from "react";
@@ -11,7 +11,7 @@ import type { Server } from "./server-form";
 const TRANSPORTS = [
   { value: "stdio", label: "stdio" },
   { value: "streamable_http", label: "HTTP" },
-  { value: "http_sse_legacy", label: "HTTP, SSE" },
+  { value: "http_sse_legacy", label: "HTTP+SSE" },
 ];
 
 export function Filters({ servers }: { readonly servers: readonly Server[] }) {
@@ -31,7 +31,7 @@ export function Filters({ servers }: { readonly servers: readonly Server[] }) {
     <Group gap="xs" mb="sm" role="search" aria-label="Filter">
       <TextInput
         aria-label="Find"
-        placeholder="Find by id, name, tag or error"
+        placeholder="Find by ID, name, tag or error"
         leftSection={<IconSearch size={16} />}
         value={filter.text}
         onChange={(event) => set("q", event.currentTarget.value)}

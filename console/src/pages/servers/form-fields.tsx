@@ -1,4 +1,4 @@
-/** The form of a server: every field of its record, in the order in which one thinks of them. */
+/** The form of a server: every field of its record. */
 import { Anchor, Fieldset, Input, SegmentedControl, Select, SimpleGrid, Stack, Switch } from "@mantine/core";
 import { NumberField, PairsField, TextField, told, WordsField } from "./fields";
 import { RANGES } from "./problems";
@@ -8,14 +8,14 @@ import type { Approval, ServerForm } from "./server-form";
 export interface FormProps {
   readonly form: ServerForm;
   readonly set: (changed: Partial<ServerForm>) => void;
-  /** What is wrong at the field of this path. */
+  /** The problem of the field at this path. */
   readonly problem: (path: string) => string | undefined;
 }
 
 const TRANSPORTS = [
-  { value: "stdio", label: "Program" },
-  { value: "streamable_http", label: "URL" },
-  { value: "http_sse_legacy", label: "URL, old SSE" },
+  { value: "stdio", label: "stdio" },
+  { value: "streamable_http", label: "Streamable HTTP" },
+  { value: "http_sse_legacy", label: "HTTP+SSE (deprecated)" },
 ] as const;
 const APPROVALS: readonly Approval[] = ["never", "policy", "always"];
 
@@ -34,11 +34,11 @@ export function FormFields(props: FormProps & { readonly isNew: boolean }) {
 
 function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly isNew: boolean }) {
   return (
-    <Fieldset legend="What it is">
+    <Fieldset legend="General">
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <TextField
-          label="Id"
-          about="Its name in every URL, rule and tool name. It cannot be changed later."
+          label="ID"
+          about="Part of URLs, rules and tool names. It cannot be changed later."
           value={form.server_id}
           onChange={(server_id) => set({ server_id })}
           problem={problem("server_id")}
@@ -48,22 +48,22 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
         />
         <TextField
           label="Display name"
-          about="For people."
+          about="Shown in lists instead of the ID."
           value={form.display_name}
           onChange={(display_name) => set({ display_name })}
           problem={problem("display_name")}
         />
         <WordsField
           label="Tags"
-          about="Words by which profiles and tasks select servers."
+          about="Profiles and tasks can select servers by tag."
           value={form.tags}
           onChange={(tags) => set({ tags })}
           problem={problem("tags")}
-          placeholder="Type one, then Enter"
+          placeholder="Type a tag, press Enter"
         />
         <TextField
           label="Category"
-          about="One heading to list it under."
+          about="The heading it is listed under."
           value={form.category}
           onChange={(category) => set({ category })}
           problem={problem("category")}
@@ -72,7 +72,7 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
       <Switch
         mt="md"
         label="Enabled"
-        description="Off: it stays registered, and nothing of it is offered."
+        description="Off: the server stays registered, but its tools are not offered."
         checked={form.enabled}
         onChange={(event) => set({ enabled: event.currentTarget.checked })}
       />
@@ -83,7 +83,7 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
 function ReachFields(props: FormProps) {
   const { form, set, problem } = props;
   return (
-    <Fieldset legend="How to reach it">
+    <Fieldset legend="Connection">
       <Stack>
         <SegmentedControl
           transitionDuration={0}
@@ -103,31 +103,31 @@ function ReachFields(props: FormProps) {
 
 function OfferFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="What it may offer">
+    <Fieldset legend="Tools">
       <Stack>
         <WordsField
           label="Allowed tools"
           about={
             <>
-              Patterns of the tools it may offer at all; none without any.{" "}
+              Patterns of tools that the server may offer. Empty: none.{" "}
               <Anchor
                 component="button"
                 type="button"
                 size="xs"
                 onClick={() => set({ allowed_tools: ["*"] })}
               >
-                Allow all its tools
+                Allow all tools
               </Anchor>
             </>
           }
           value={form.allowed_tools}
           onChange={(allowed_tools) => set({ allowed_tools })}
           problem={problem("allowed_tools")}
-          placeholder="read_*, @read_only, * – type one, then Enter"
+          placeholder="read_*, @read_only, * – press Enter after each"
         />
         <TextField
           label="Tool namespace"
-          about="What stands before a tool's name towards models. Unless given: mcp. and its id."
+          about="Prefix of tool names for models. Default: mcp. and the ID."
           value={form.tool_namespace}
           onChange={(tool_namespace) => set({ tool_namespace })}
           problem={problem("tool_namespace")}
@@ -141,11 +141,11 @@ function OfferFields({ form, set, problem }: FormProps) {
 
 function ApprovalFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="When a person is asked">
+    <Fieldset legend="Approvals">
       <Stack>
         <Select
-          label="Calls of its tools wait for a person"
-          description="policy: those of tools that are not marked as read-only."
+          label="Approval required for tool calls"
+          description="policy: for tools that are not marked read-only."
           value={form.approval_default}
           data={[...APPROVALS]}
           allowDeselect={false}
@@ -154,8 +154,8 @@ function ApprovalFields({ form, set, problem }: FormProps) {
           }
         />
         <PairsField
-          label="Other for these tools"
-          about="A tool's name, a pattern with * and ?, or an effect like @destructive. A name wins over patterns."
+          label="Exceptions by tool"
+          about="A tool's name, a pattern with * and ?, or an effect like @destructive. An exact name takes precedence over patterns."
           one="tool"
           first="always"
           choices={APPROVALS}
@@ -165,8 +165,8 @@ function ApprovalFields({ form, set, problem }: FormProps) {
           problemOf={(place) => problem(`approval_policy.per_tool[${place}]`)}
         />
         <Switch
-          label="Ask who calls"
-          description="Off: only operators approve, also where the caller's client could ask its user."
+          label="Elicited approval"
+          description="On: a client that supports elicitation may ask its user. Off: only operators approve."
           checked={form.in_place}
           onChange={(event) => set({ in_place: event.currentTarget.checked })}
         />
@@ -177,25 +177,25 @@ function ApprovalFields({ form, set, problem }: FormProps) {
 
 function RedactionFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="What is hidden of arguments">
+    <Fieldset legend="Redaction of arguments">
       <Stack>
         <WordsField
-          label="Hide these"
-          about="Names, * and ?. Hidden in the activity and from whoever approves, as what looks like a secret is."
+          label="Hide"
+          about="Argument names; * and ? match others. Hidden from the audit log and from approvers, like detected secrets."
           value={form.hide}
           onChange={(hide) => set({ hide })}
           problem={problem("redaction.hide")}
         />
         <WordsField
-          label="Show these"
-          about="Names that look like those of secrets and are none, such as the key of a key-value store."
+          label="Do not hide"
+          about="Argument names that look like secrets but are not, such as the key of a key-value store."
           value={form.show}
           onChange={(show) => set({ show })}
           problem={problem("redaction.show")}
         />
         <Switch
-          label="Write arguments down"
-          description="Off: the activity has none of them. Whoever approves a call sees them even so."
+          label="Log arguments"
+          description="Off: the audit log has no arguments. Approvers still see them."
           checked={form.audited === "redacted"}
           onChange={(event) => set({ audited: event.currentTarget.checked ? "redacted" : "none" })}
         />
@@ -209,7 +209,7 @@ function LimitFields({ form, set, problem }: FormProps) {
     <Fieldset legend="Limits and connections">
       <SimpleGrid cols={{ base: 1, sm: 3 }}>
         <NumberField
-          label="Time limit of a call"
+          label="Call timeout"
           unit="ms"
           value={form.tool_timeout_ms}
           onChange={(tool_timeout_ms) => set({ tool_timeout_ms })}
@@ -217,14 +217,14 @@ function LimitFields({ form, set, problem }: FormProps) {
           problem={problem("budgets.tool_timeout_ms")}
         />
         <NumberField
-          label="Calls at once"
+          label="Concurrent calls"
           value={form.max_concurrency}
           onChange={(max_concurrency) => set({ max_concurrency })}
           range={RANGES.max_concurrency}
           problem={problem("budgets.max_concurrency")}
         />
         <NumberField
-          label="Largest result"
+          label="Maximum result size"
           unit="bytes"
           value={form.max_tool_output_bytes}
           onChange={(max_tool_output_bytes) => set({ max_tool_output_bytes })}
@@ -234,20 +234,20 @@ function LimitFields({ form, set, problem }: FormProps) {
       </SimpleGrid>
       <SimpleGrid cols={{ base: 1, sm: 2 }} mt="md">
         <Select
-          label="Sharing"
-          description="Per session: for servers that keep state, or ask their client for roots."
+          label="Connection sharing"
+          description="Per session: for servers that keep state or request roots from the client."
           value={form.sharing}
           data={[
             { value: "shared", label: "One connection for all callers" },
-            { value: "per_session", label: "One connection for each session" },
+            { value: "per_session", label: "One connection per session" },
           ]}
           allowDeselect={false}
           onChange={(chosen) => set({ sharing: chosen === "per_session" ? "per_session" : "shared" })}
           error={told(problem("sharing"))}
         />
         <NumberField
-          label="Close when idle for"
-          about="0: never, but after 300 s for connections of sessions."
+          label="Idle timeout"
+          about="0: none for shared connections, 300 s for connections per session."
           unit="s"
           value={form.idle_timeout_s}
           onChange={(idle_timeout_s) => set({ idle_timeout_s })}
@@ -255,8 +255,8 @@ function LimitFields({ form, set, problem }: FormProps) {
           problem={problem("idle_timeout_s")}
         />
         <NumberField
-          label="Give up a start after"
-          about="0: after 300 s for package runners such as npx and uvx, else after 10 s."
+          label="Start timeout"
+          about="0: 300 s for package runners such as npx and uvx, otherwise 10 s."
           unit="s"
           value={form.start_timeout_s}
           onChange={(start_timeout_s) => set({ start_timeout_s })}
@@ -264,8 +264,8 @@ function LimitFields({ form, set, problem }: FormProps) {
           problem={problem("start_timeout_s")}
         />
         <NumberField
-          label="Read lists again after"
-          about="30 to 300. 0: as often as the server says, else every 120 s."
+          label="Refresh interval of lists"
+          about="30 to 300. 0: the server's TTL, otherwise 120 s."
           unit="s"
           value={form.list_ttl_s}
           onChange={(list_ttl_s) => set({ list_ttl_s })}
@@ -276,7 +276,7 @@ function LimitFields({ form, set, problem }: FormProps) {
       <Switch
         mt="md"
         label="Stay connected"
-        description="Connected at start, not by the first call. A connection that ends is opened again at once."
+        description="Connect at start-up, not on the first call. Reconnect at once if the connection ends."
         checked={form.prewarm}
         onChange={(event) => set({ prewarm: event.currentTarget.checked })}
       />

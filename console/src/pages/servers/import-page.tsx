@@ -1,4 +1,4 @@
-/** Servers of other programs: what they have on file is pasted, looked at, and taken over. */
+/** Import of other programs' servers: paste a configuration, review it, store it. */
 import { Button, Group, Select, Stack, Textarea } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
@@ -24,11 +24,11 @@ interface Asked {
 }
 
 const FORMATS: readonly { value: Format; label: string }[] = [
-  { value: "auto", label: "Whatever it looks like" },
+  { value: "auto", label: "Detect" },
   { value: "mcpServers", label: "mcpServers: Claude, Cursor, VS Code, Windsurf" },
   { value: "server.json", label: "server.json of the official registry" },
-  { value: "docker", label: "A catalog of Docker's MCP gateway" },
-  { value: "registry", label: "Our own records" },
+  { value: "docker", label: "Docker MCP gateway catalog" },
+  { value: "registry", label: "Toolgate records" },
 ];
 
 function send(asked: Asked, plan: string | null): Promise<ImportResponse> {
@@ -50,14 +50,16 @@ function send(asked: Asked, plan: string | null): Promise<ImportResponse> {
 export function ImportPage() {
   if (!useMay("admin"))
     return (
-      <Empty title="Administrators import servers">A server runs programs, so your role is not enough.</Empty>
+      <Empty title="Only admins can import servers">
+        Servers run programs, so importing them requires the role admin.
+      </Empty>
     );
   return (
     <>
       <Trail above={[{ title: "Servers", path: "/servers" }]} here="Import" />
       <PageHead
         title="Import servers"
-        about="Paste what Claude, Cursor, VS Code, Windsurf or a registry has on file. Nothing is stored before you have seen what it does."
+        about="Paste the configuration of Claude, Cursor, VS Code, Windsurf or a registry. You review the plan before anything is stored."
       />
       <Importer />
     </>
@@ -69,7 +71,7 @@ function useImport() {
   const navigate = useNavigate();
   const [asked, setAsked] = useState<Asked>({ content: "", format: "auto", allowed_tools: [], only: null });
   const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
-  // Kept while it is looked at again, so that nobody loses their place.
+  // Kept while the plan is computed again, so that users keep their place.
   const [seen, setSeen] = useState<{ answer: ImportResponse; asked: Asked } | null>(null);
   const look = useMutation({
     mutationFn: (now: Asked) => send(now, null),
@@ -116,7 +118,7 @@ function Importer() {
         <Stack>
           <Textarea
             label="Definitions"
-            description="JSON, with comments or without, TOML, or a catalog's YAML. A file can be dropped here."
+            description="JSON (comments allowed), TOML, or a catalog's YAML. You can drop a file here."
             value={asked.content}
             onChange={(event) => change({ content: event.currentTarget.value })}
             error={dropping.problem}
@@ -143,7 +145,7 @@ function Importer() {
               label="Allowed tools"
               value={asked.allowed_tools}
               onChange={(allowed_tools) => change({ allowed_tools })}
-              placeholder="Of new ones none, unless you say so; * for all"
+              placeholder="None for new servers by default; * allows all"
             />
           </Group>
           <Group justify="flex-end">
@@ -154,7 +156,7 @@ function Importer() {
               disabled={asked.content.trim() === ""}
               loading={look.isPending}
             >
-              See what it would do
+              Preview
             </Button>
           </Group>
         </Stack>

@@ -8,10 +8,10 @@ import { type Found, type ImportResponse, toFound } from "./imports";
 
 interface ImportPreviewProps {
   readonly answer: ImportResponse;
-  /** The ids that are not wanted. */
+  /** The IDs that are not selected. */
   readonly left: ReadonlySet<string>;
   readonly onLeave: (left: ReadonlySet<string>) => void;
-  /** Whether the answer is still about what is asked. */
+  /** Whether the preview is of the current input. */
   readonly isCurrent: boolean;
   readonly isPending: boolean;
   readonly onApply: (plan: string) => void;
@@ -21,15 +21,15 @@ const COLOURS: Readonly<Record<Found["outcome"], string>> = {
   added: "green",
   changed: "blue",
   same: "gray",
-  "left out": "gray",
+  skipped: "gray",
   refused: "red",
 };
 const WORDS: Readonly<Record<Found["outcome"], string>> = {
-  added: "would be added",
-  changed: "would be changed",
-  same: "is so already",
-  "left out": "left out",
-  refused: "cannot be taken",
+  added: "add",
+  changed: "change",
+  same: "unchanged",
+  skipped: "skipped",
+  refused: "cannot be imported",
 };
 
 function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string>) => void): Column<Found>[] {
@@ -41,11 +41,11 @@ function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string
   return [
     {
       key: "pick",
-      title: "Take",
+      title: "Select",
       width: 70,
       show: (one) => (
         <Checkbox
-          aria-label={`Take ${visibleText(one.name)}`}
+          aria-label={`Select ${visibleText(one.name)}`}
           checked={one.canBePicked && !left.has(one.name)}
           disabled={!one.canBePicked}
           onChange={() => toggle(one.name)}
@@ -60,7 +60,7 @@ function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string
     },
     {
       key: "outcome",
-      title: "What becomes of it",
+      title: "Result",
       sortBy: (one) => one.outcome,
       show: (one) => (
         <Stack gap={2} align="flex-start">
@@ -83,12 +83,12 @@ export function ImportPreview({ answer, left, onLeave, isCurrent, isPending, onA
   const number = answer.changes.length;
   const label = number === 1 ? "Import 1 server" : `Import ${number} servers`;
   return (
-    <Card withBorder component="section" aria-label="What it would do">
+    <Card withBorder component="section" aria-label="Plan">
       <Stack>
         <Title order={2} size="h4">
-          What it would do
+          Plan
         </Title>
-        {isCurrent ? null : <Text c="dimmed">What was asked has changed since: look again.</Text>}
+        {isCurrent ? null : <Text c="dimmed">The input changed. Preview it again.</Text>}
         <DataTable
           label="Definitions"
           rows={toFound(answer, left)}

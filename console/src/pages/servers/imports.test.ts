@@ -24,7 +24,7 @@ test("each definition has one outcome, those that could not be read included", (
     ["old", "changed", true],
     ["same", "same", true],
     ["bad", "refused", false],
-    ["unwanted", "left out", true],
+    ["unwanted", "skipped", true],
     ["x/bundle", "refused", false],
   ]);
 });

@@ -6,13 +6,13 @@ export type Format = NonNullable<Shapes["ImportSent"]["format"]>;
 
 export interface Found {
   readonly name: string;
-  readonly outcome: "added" | "changed" | "same" | "left out" | "refused";
+  readonly outcome: "added" | "changed" | "same" | "skipped" | "refused";
   readonly reason: string;
   /** Whether there is a choice: what is refused is not imported in any case. */
   readonly canBePicked: boolean;
 }
 
-/** `left` holds the ids that somebody has unticked. */
+/** `left` holds the IDs that the user has unticked. */
 export function toFound(answer: ImportResponse, left: ReadonlySet<string>): Found[] {
   const refused = new Map(answer.skipped.map(({ name, reason }) => [name, reason]));
   const changes = new Map(answer.changes.map((one) => [one.id, one.operation]));
@@ -23,7 +23,7 @@ export function toFound(answer: ImportResponse, left: ReadonlySet<string>): Foun
       return { name: id, outcome: "refused", reason, canBePicked: false };
     const operation = changes.get(id);
     const outcome = left.has(id)
-      ? "left out"
+      ? "skipped"
       : operation === "added" || operation === "changed"
         ? operation
         : "same";

@@ -6,7 +6,7 @@ import { NewServer } from "./new-server";
 import { ServerList } from "./server-list";
 import { ServerPage } from "./server-page";
 
-/** No server's id begins with a dash, so what stands below one is nobody's page. */
+/** No server ID begins with a dash, so paths below `-` are free for other pages. */
 export default function Page() {
   return (
     <Routes>

@@ -1,4 +1,4 @@
-/** The whole record as text, for those who know its fields by heart. */
+/** The whole record as JSON. */
 import { List, Stack, Textarea } from "@mantine/core";
 import { Untrusted } from "@/parts/untrusted";
 import { type Problem, unplaced } from "./problems";

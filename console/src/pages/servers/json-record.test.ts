@@ -7,12 +7,12 @@ test("a record is taken as it is written", () => {
 });
 
 test.each([
-  ["{", /^this is not JSON/],
-  ["[]", /^a record is an object/],
-  ["null", /^a record is an object/],
+  ["{", /^invalid JSON/],
+  ["[]", /^a record must be an object/],
+  ["null", /^a record must be an object/],
   ['{"transport": "stdio"}', /^server_id is missing/],
-  ['{"server_id": "a", "transport": "pigeon"}', /^transport is none/],
-  ['{"server_id": "a", "transport": "stdio", "stdio": 7}', /^stdio is no object/],
+  ['{"server_id": "a", "transport": "pigeon"}', /^transport must be `stdio`/],
+  ['{"server_id": "a", "transport": "stdio", "stdio": 7}', /^stdio must be an object/],
   ['{"server_id": "a", "transport": "stdio", "colour": 7}', /^colour is not a known field/],
 ])("no form shows %j", (text, problem) => {
   const parsed = parseJson(text);

@@ -1,12 +1,12 @@
-/** A record that somebody writes as JSON. */
+/** A record that a user writes as JSON. */
 import type { Problem } from "./problems";
 import { BLANK, type Body, unknownMembers } from "./server-form";
 
 export interface Parsed {
   readonly body: Body;
-  /** What can be told without asking anybody. */
+  /** What can be checked without a request. */
   readonly problems: readonly Problem[];
-  /** False: a form would not show all of it. */
+  /** False: a form cannot show all of it. */
   readonly isForm?: boolean;
 }
 
@@ -22,9 +22,11 @@ function refuse(problem: string): Parsed {
 function oddities(record: Readonly<Record<string, unknown>>): string[] {
   return [
     ...unknownMembers(record).map((name) => `${name} is not a known field`),
-    ...(TRANSPORTS.includes(String(record.transport)) ? [] : ["transport is none of the three there are"]),
+    ...(TRANSPORTS.includes(String(record.transport))
+      ? []
+      : ["transport must be `stdio`, `streamable_http` or `http_sse_legacy`"]),
     ...TABLES.filter((name) => typeof (record[name] ?? {}) !== "object").map(
-      (name) => `${name} is no object`,
+      (name) => `${name} must be an object`,
     ),
   ];
 }
@@ -34,10 +36,10 @@ export function parseJson(text: string): Parsed {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    return refuse(`this is not JSON: ${error instanceof Error ? error.message : String(error)}`);
+    return refuse(`invalid JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
   if (typeof value !== "object" || value === null || Array.isArray(value))
-    return refuse("a record is an object");
+    return refuse("a record must be an object");
   const record = value as Body;
   const problems = oddities(value as Record<string, unknown>).map((problem) => ({ field: "", problem }));
   if (typeof record.server_id !== "string" || record.server_id === "")

@@ -34,7 +34,7 @@ const SERVERS = [
   }),
 ];
 
-test("a row says how a server fares, and what went wrong only while it does", () => {
+test("a row shows the health of a server, and the last error only while it lasts", () => {
   const rows = toRows(SERVERS, undefined);
   expect(rows.map((one) => [one.state, one.lastError, one.calls])).toEqual([
     ["connected", "", null],

@@ -1,4 +1,4 @@
-/** The list of servers as it is looked at: what each row says, and which rows a filter leaves. */
+/** The rows of the server list, and which of them match a filter. */
 import type { Shapes } from "@/api/client";
 import { type HealthState, NOT_KNOWN, standing } from "@/parts/server-state";
 import type { Server } from "./server-form";
@@ -21,7 +21,7 @@ export interface Row {
   readonly p95: number | null;
 }
 
-/** An error that is over is no news in a list. */
+/** The list does not show past errors. */
 function isWrong(state: HealthState | undefined): boolean {
   return state === "degraded" || state === "down";
 }
@@ -46,7 +46,7 @@ export function toRows(
   });
 }
 
-/** The rows that pass; text is looked for in what a row shows of the record. */
+/** The rows that match. Text is searched in the fields that a row shows. */
 export function filterRows(rows: readonly Row[], filter: Filter): Row[] {
   const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   return rows.filter(({ server, state, lastError }) => {
@@ -61,7 +61,7 @@ export function filterRows(rows: readonly Row[], filter: Filter): Row[] {
   });
 }
 
-/** Every tag there is, by name. */
+/** All tags, by name. */
 export function tagsOf(servers: readonly Server[]): string[] {
   return [...new Set(servers.flatMap((one) => one.tags ?? []))].sort((a, b) => a.localeCompare(b));
 }

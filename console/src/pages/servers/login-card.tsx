@@ -1,4 +1,4 @@
-/** Who is logged in to a server that wants it, and the ways to log in and out. */
+/** The OAuth login of a server: who is logged in, and login and logout. */
 import { Alert, Button, Group, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { api, take } from "@/api/client";
@@ -12,22 +12,22 @@ import { useRefresh } from "@/parts/use-writing";
 import type { Server } from "./server-form";
 import { keepLogin, returnUri } from "./server-login";
 
-/** Of a server whose calls show a token that somebody earned by logging in. */
+/** Shown for servers that use the authorization code grant. */
 export function LoginState({ server }: { readonly server: Server }) {
   const isOwn = server.http?.oauth?.per_principal === true;
   return (
     <Stack gap="xs">
       {server.login ? (
         <Text size="sm" component="div">
-          {isOwn ? "For its list, logged in at " : "Logged in at "}
+          {isOwn ? "For listing tools, logged in at " : "Logged in at "}
           <Untrusted text={server.login.issuer} mono />
           {lasting(server.login)}
         </Text>
       ) : (
         <Alert color="yellow" title="No one has logged in">
           {isOwn
-            ? "Until an administrator does, its tools are not known. Then each caller logs in for itself."
-            : "Until an administrator does, it cannot be used."}
+            ? "The gateway cannot list tools until an admin logs in. After that, each principal logs in separately."
+            : "The server cannot be used until an admin logs in."}
         </Alert>
       )}
       <Ways server={server} isOwn={isOwn} />
@@ -37,7 +37,7 @@ export function LoginState({ server }: { readonly server: Server }) {
 
 function lasting(login: NonNullable<Server["login"]>): string {
   const expiry = login.expires_at_s === null ? "" : `; the token expires ${ago(login.expires_at_s * 1_000)}`;
-  return `${expiry}${login.renews ? ", and is renewed by itself." : "."}`;
+  return `${expiry}${login.renews ? ", and is refreshed automatically." : "."}`;
 }
 
 interface WaysProps {
@@ -64,7 +64,7 @@ function Ways({ server, isOwn }: WaysProps) {
       {isAdmin ? (
         <CodeBlock text={isOwn ? `${command} --shared` : command} label="the command to log in" />
       ) : null}
-      {isOwn ? <CodeBlock text={command} label="the command to log in for oneself" /> : null}
+      {isOwn ? <CodeBlock text={command} label="the command to log in yourself" /> : null}
     </>
   );
 }
@@ -93,7 +93,7 @@ function LogIn({ server, uri, isShared, isForOneself = false }: LogInProps) {
   return (
     <>
       <Button size="xs" variant="default" loading={begin.isPending} onClick={() => begin.mutate()}>
-        {isForOneself ? "Log in for myself" : again}
+        {isForOneself ? "Log in as yourself" : again}
       </Button>
       {begin.isError ? <Failure error={begin.error} /> : null}
     </>

@@ -1,4 +1,4 @@
-/** Back from where somebody agreed that the gateway may use a server: the code is handed in, once. */
+/** The OAuth redirect page: exchanges the authorization code, once. */
 import { Button, Stack } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
@@ -11,10 +11,14 @@ import { takeLogin } from "./server-login";
 
 async function finish(answer: URLSearchParams): Promise<string> {
   const begun = takeLogin(answer);
-  if (begun === null) throw new Error("This login was not begun in this tab. Begin again.");
+  if (begun === null) throw new Error("This login was not started in this tab. Start again.");
   const code = answer.get("code");
   if (code === null)
-    throw new Error(answer.get("error_description") ?? answer.get("error") ?? "The login was refused.");
+    throw new Error(
+      answer.get("error_description") ??
+        answer.get("error") ??
+        "The authorization server rejected the login.",
+    );
   await take(
     api.POST("/api/v1/mcp/servers/{server_id}/login/finish", {
       params: { path: { server_id: begun.serverId } },
@@ -44,7 +48,7 @@ export function LoginReturn() {
   if (!isError) return <Loading what="Logging in" />;
   return (
     <Stack align="flex-start">
-      <PageHead title="The login came to nothing" />
+      <PageHead title="Login failed" />
       <Failure error={error} />
       <Button variant="default" component={Link} to="/servers">
         All servers

@@ -1,4 +1,4 @@
-/** A server that is not there yet. */
+/** The form of a new server. */
 import { useNavigate } from "react-router";
 import { useMay } from "@/api/me";
 import { SAVED } from "@/parts/leave-guard";
@@ -10,11 +10,13 @@ export function NewServer() {
   const navigate = useNavigate();
   if (!useMay("admin"))
     return (
-      <Empty title="Administrators add servers">A server runs programs, so your role is not enough.</Empty>
+      <Empty title="Only admins can add servers">
+        Servers run programs, so adding one requires the role admin.
+      </Empty>
     );
   return (
     <>
-      <PageHead title="New server" about="An MCP server that this gateway starts, or connects to." />
+      <PageHead title="New server" about="An MCP server that this gateway starts or connects to." />
       <Editor saved={null} onSaved={(serverId) => navigate(`/servers/${serverId}`, { state: SAVED })} />
     </>
   );

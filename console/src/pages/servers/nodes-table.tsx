@@ -9,7 +9,7 @@ export function Nodes({ nodes }: { readonly nodes: Server["nodes"] }) {
   return (
     <Card withBorder>
       <Title order={2} size="h5" mb="sm">
-        On each node
+        Status by node
       </Title>
       <Table.ScrollContainer minWidth={480} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
         <Table>

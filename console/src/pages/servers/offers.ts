@@ -5,7 +5,7 @@ export type Preview = Shapes["PreviewResponse"];
 
 export interface Offer {
   readonly tool: string;
-  /** On the MCP door; empty for what has its own name there. */
+  /** At the MCP endpoint; empty if it keeps its own name there. */
   readonly name: string;
   readonly chatName: string;
   readonly description: string;

@@ -1,4 +1,4 @@
-/** How a server fares here and on each node, and how it is reached. */
+/** The status of a server here and on each node, and its connection. */
 import { Alert, Button, Card, Group, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useMutation, useQuery } from "@tanstack/react-query";
@@ -24,7 +24,7 @@ export function OverviewTab({ server }: { readonly server: Server }) {
   return (
     <Stack>
       {health && isWrong && health.last_error ? (
-        <Alert color={health.state === "down" ? "red" : "orange"} title="What went wrong last">
+        <Alert color={health.state === "down" ? "red" : "orange"} title="Last error">
           <Untrusted text={health.last_error} />
           {health.hint ? (
             <Text size="sm" mt="xs">
@@ -34,7 +34,7 @@ export function OverviewTab({ server }: { readonly server: Server }) {
         </Alert>
       ) : null}
       {health?.state === "starting" && health.hint ? (
-        <Alert color="yellow" title="It is starting">
+        <Alert color="yellow" title="Starting">
           <Untrusted text={health.hint} />
         </Alert>
       ) : null}
@@ -44,7 +44,7 @@ export function OverviewTab({ server }: { readonly server: Server }) {
       </SimpleGrid>
       {server.nodes.length > 0 ? <Nodes nodes={server.nodes} /> : null}
       {health?.stderr_tail ? (
-        <Section title="What it wrote to stderr last">
+        <Section title="Last lines of stderr">
           <CodeBlock text={health.stderr_tail} label="stderr" />
         </Section>
       ) : null}
@@ -89,7 +89,7 @@ function HealthCard({ server }: { readonly server: Server }) {
             loading={refresh.isPending}
             onClick={() => refresh.mutate()}
           >
-            List its tools again
+            Refresh the tool list
           </Button>
         ) : null}
       </Group>
@@ -97,7 +97,7 @@ function HealthCard({ server }: { readonly server: Server }) {
       {server.health ? (
         <HealthFacts server={server} health={server.health} />
       ) : (
-        <Text c="dimmed">Nothing is known of it here yet.</Text>
+        <Text c="dimmed">This process has no status of it.</Text>
       )}
     </Card>
   );
@@ -115,12 +115,12 @@ function HealthFacts({
     ["State", <StateBadge key="state" state={health.state} />],
     ["Since", health.since_ms ? `${ago(health.since_ms)}, ${moment(health.since_ms)}` : "–"],
     ["Tools", <ToolCount key="tools" server={server} health={health} />],
-    ["Calls", `${count(health.calls)}, ${health.in_flight} running, ${health.queued} waiting`],
+    ["Calls", `${count(health.calls)}, ${health.in_flight} in flight, ${health.queued} queued`],
     ["Last 24 h", day ? `${count(day.calls)} calls, ${count(day.errors)} failed` : "–"],
     ["p50, p95", day ? `${speed(day.p50_ms)}, ${speed(day.p95_ms)}` : "–"],
     ["Restarts", count(health.restarts)],
     ["Tools listed", listedAt(health)],
-    ["Newest list took", health.last_list_ms === null ? "–" : duration(health.last_list_ms)],
+    ["Last listing took", health.last_list_ms === null ? "–" : duration(health.last_list_ms)],
     ["Protocol", health.version ? <Untrusted key="mcp" text={`MCP ${health.version}`} /> : "–"],
     ["Process", health.pid === null ? "–" : String(health.pid)],
     ["Sessions", server.sharing === "per_session" ? `${health.session_links} open` : "shared"],
@@ -128,11 +128,11 @@ function HealthFacts({
   return <Facts facts={facts} />;
 }
 
-/** When the server itself last said what it offers. A server that is not connected may offer something else by now. */
+/** When the server itself last listed its tools. A disconnected server may offer others meanwhile. */
 function listedAt(health: Shapes["ServerHealth"]): string {
-  if (!health.verified_ms) return health.tools ? "never, as its package says" : "–";
+  if (!health.verified_ms) return health.tools ? "never; from its package manifest" : "–";
   const at = `${ago(health.verified_ms)}, ${moment(health.verified_ms)}`;
-  return health.state === "connected" ? at : `${at}, not verified since`;
+  return health.state === "connected" ? at : `${at}; not verified since`;
 }
 
 function speed(ms: number | null): string {
@@ -168,19 +168,19 @@ function ReachCard({ server }: { readonly server: Server }) {
   const { stdio, http } = server;
   const headers = Object.entries(http?.headers ?? {});
   return (
-    <Section title="How it is reached">
+    <Section title="Connection">
       <Stack gap="sm">
         {stdio ? <CodeBlock text={shellLine(stdio)} label="the command" /> : null}
         {http ? <CodeBlock text={http.url} label="the URL" /> : null}
         {headers.length > 0 ? (
           <CodeBlock
             text={headers.map(([name, value]) => `${name}: ${shownValue(name, value)}`).join("\n")}
-            label="its headers"
+            label="the headers"
           />
         ) : null}
         {http?.auth_ref ? (
           <Text size="sm">
-            Proves itself by the secret <Untrusted text={http.auth_ref} mono />.
+            Bearer token from secret <Untrusted text={http.auth_ref} mono />.
           </Text>
         ) : null}
         {http?.oauth?.grant === "authorization_code" ? <LoginState server={server} /> : null}

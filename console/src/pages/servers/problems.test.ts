@@ -26,7 +26,7 @@ test.each(["", "0", 99, 300_001, 1.5, "x"])("%j is no time limit", (typed) => {
   expect(fields({ ...FINE, tool_timeout_ms: typed })).toEqual(["budgets.tool_timeout_ms"]);
 });
 
-test("a variable that stands there twice would be lost, so it is told", () => {
+test("a duplicate variable is a problem, because one of the two would be lost", () => {
   const env = [
     { key: "A", value: "1" },
     { key: "A", value: "2" },

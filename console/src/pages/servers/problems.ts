@@ -1,4 +1,4 @@
-/** What is wrong with a record, by the field it is at: found here while one types, or by the gateway. */
+/** Problems of a record by field, found here while typing, or by the gateway. */
 import { ApiError } from "@/api/error";
 import type { Pair, ServerForm, Typed } from "./server-form";
 
@@ -6,7 +6,7 @@ export interface Problem {
   /** A path like `stdio.args[2]`; empty: the record as a whole. */
   readonly field: string;
   readonly problem: string;
-  /** Nothing has been typed there yet: told when somebody wants to go on. */
+  /** The field is still empty: shown when the user wants to continue. */
   readonly isMissing?: boolean;
 }
 
@@ -23,7 +23,7 @@ export const SHOWN_AT = [
   ...["redaction.hide", "redaction.show"],
 ];
 
-/** The limits of the numbers there are. */
+/** The limits of the number fields. */
 export const RANGES = {
   tool_timeout_ms: [100, 300_000],
   max_concurrency: [1, 1_024],
@@ -44,45 +44,47 @@ function isWithin(path: string, field: string): boolean {
 function rangeProblems(field: string, typed: Typed, [least, most]: readonly [number, number]): Problem[] {
   const value = Number(typed);
   const isFit = typed !== "" && Number.isInteger(value) && value >= least && value <= most;
-  return isFit ? [] : [{ field, problem: `a whole number from ${least} to ${most.toLocaleString("en")}` }];
+  return isFit
+    ? []
+    : [{ field, problem: `must be a whole number from ${least} to ${most.toLocaleString("en")}` }];
 }
 
-/** Names that are empty, or stand there twice: of two, a record would keep one. */
+/** Names that are empty or duplicate: a record would keep only one of two. */
 function pairProblems(path: string, rows: readonly Pair[], fold: (key: string) => string): Problem[] {
   const seen = new Set<string>();
   return rows.flatMap(({ key }, place) => {
     const field = `${path}[${place}]`;
-    if (key === "") return [missing(field, "give it a name, or remove it")];
+    if (key === "") return [missing(field, "enter a name, or remove the row")];
     const isTwice = seen.has(fold(key));
     seen.add(fold(key));
-    return isTwice ? [{ field, problem: "this name stands here twice" }] : [];
+    return isTwice ? [{ field, problem: "duplicate name" }] : [];
   });
 }
 
 function idProblems(id: string): Problem[] {
-  if (id === "") return [missing("server_id", "give it an id")];
+  if (id === "") return [missing("server_id", "enter an ID")];
   return id.length <= 40 && SERVER_ID.test(id) ? [] : [{ field: "server_id", problem: ID_RULE }];
 }
 
 function launchProblems(form: ServerForm): Problem[] {
   const found = pairProblems("stdio.env", form.env, (key) => key);
-  if (form.command === "") found.push(missing("stdio.command", "name the program to start"));
+  if (form.command === "") found.push(missing("stdio.command", "enter the command to start"));
   return found;
 }
 
 function endpointProblems(form: ServerForm): Problem[] {
   const found = pairProblems("http.headers", form.headers, (key) => key.toLowerCase());
-  if (form.url === "") found.push(missing("http.url", "say where it listens"));
+  if (form.url === "") found.push(missing("http.url", "enter the server's URL"));
   else if (!/^https?:\/\/./.test(form.url))
-    found.push({ field: "http.url", problem: "a URL begins with http:// or https://" });
+    found.push({ field: "http.url", problem: "a URL must begin with http:// or https://" });
   if (form.authentication === "secret" && form.auth_ref === "")
-    found.push(missing("http.auth_ref", "name the secret"));
+    found.push(missing("http.auth_ref", "enter the secret's name"));
   if (form.authentication === "oauth" && form.transport === "http_sse_legacy")
-    found.push({ field: "http.oauth", problem: "OAuth needs the transport streamable HTTP" });
+    found.push({ field: "http.oauth", problem: "OAuth requires the transport Streamable HTTP" });
   return found;
 }
 
-/** What can be told without asking anybody. */
+/** What can be checked without a request. */
 export function localProblems(form: ServerForm): Problem[] {
   return [
     ...idProblems(form.server_id),
@@ -101,7 +103,7 @@ export function localProblems(form: ServerForm): Problem[] {
   ];
 }
 
-/** What the gateway found wrong with a record. Null: it failed in another way. */
+/** The problems that the gateway found in a record. Null: it failed in another way. */
 export function problemsOf(error: unknown): Problem[] | null {
   if (!(error instanceof ApiError) || error.code !== "invalid_record") return null;
   const told = error.data.problems;
@@ -112,7 +114,7 @@ export function problemsOf(error: unknown): Problem[] | null {
   return [{ field: named?.[1] ?? "", problem }];
 }
 
-/** What to show at the field `path`: its own problems, and those of its parts by their names. */
+/** What to show at the field `path`: its problems, and those of its parts by name. */
 export function problemAt(problems: readonly Problem[], path: string): string | undefined {
   const found = problems.filter((one) => isWithin(path, one.field));
   const told = found.map(({ field, problem }) =>
@@ -121,7 +123,7 @@ export function problemAt(problems: readonly Problem[], path: string): string | 
   return told.length > 0 ? told.join("; ") : undefined;
 }
 
-/** The problems that no field shows. */
+/** Problems that belong to no field. */
 export function unplaced(problems: readonly Problem[]): Problem[] {
   return problems.filter((one) => !SHOWN_AT.some((path) => isWithin(path, one.field)));
 }

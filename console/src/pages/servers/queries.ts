@@ -3,11 +3,11 @@ import { queryOptions } from "@tanstack/react-query";
 import { api, take, takeTagged } from "@/api/client";
 
 const HEALTH_MS = 5_000;
-/** Who has just saved a server waits for it. */
+/** A user who has just saved a server waits for it. */
 const SOON_MS = 1_000;
 const ACTIVITY_MS = 30_000;
 
-/** One server with how it fares, and the tag to change it by. */
+/** One server with its health, and the ETag to change it by. */
 export function serverQuery(serverId: string) {
   return queryOptions({
     queryKey: ["server", serverId],

@@ -1,4 +1,4 @@
-/** How a server is reached: the program that is started, or the URL that is called, and by which proof. */
+/** The connection of a server: its command, or its URL and authentication. */
 import { Anchor, SegmentedControl, Select, SimpleGrid, Stack, Switch, Text } from "@mantine/core";
 import { CodeBlock } from "@/parts/copy";
 import { Untrusted } from "@/parts/untrusted";
@@ -7,23 +7,23 @@ import type { FormProps } from "./form-fields";
 import { toBody } from "./server-form";
 import { shellLine, splitLine } from "./shell-line";
 
-const REFERENCES = "Values may hold references to variables of the node, such as $" + "{ENV:NAME}.";
+const REFERENCES = "Values may reference environment variables of the node, such as $" + "{ENV:NAME}.";
 
-/** A whole line was typed where a program's name belongs: it is one click to make it that. */
+/** A whole command line was typed as the command: one click splits it. */
 function SplitHint({ form, set }: Pick<FormProps, "form" | "set">) {
   const words = /\s/.test(form.command.trim()) ? splitLine(form.command) : null;
   const [command, ...args] = words ?? [];
   if (command === undefined || args.length === 0) return null;
   return (
     <Text size="xs">
-      No shell is involved, so this is looked for as one program.{" "}
+      Toolgate uses no shell and treats this as one program name.{" "}
       <Anchor
         component="button"
         type="button"
         size="xs"
         onClick={() => set({ command, args: [...args, ...form.args] })}
       >
-        Make it a program and its arguments
+        Split into command and arguments
       </Anchor>
     </Text>
   );
@@ -36,7 +36,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       <div>
         <TextField
           label="Command"
-          about="The program, found on the node's PATH."
+          about="The program to run, from the node's PATH."
           placeholder="npx"
           value={form.command}
           onChange={(command) => set({ command })}
@@ -48,15 +48,15 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       </div>
       <ListField
         label="Arguments"
-        about={`Passed literally, one a line. ${REFERENCES}`}
+        about={`Passed literally, one per line. ${REFERENCES}`}
         one="argument"
         value={form.args}
         onChange={(args) => set({ args })}
         problem={problem("stdio.args")}
       />
       <PairsField
-        label="Variables"
-        about={`What the program finds in its environment. ${REFERENCES}`}
+        label="Environment variables"
+        about={`Set for the program. ${REFERENCES}`}
         one="variable"
         first=""
         value={form.env}
@@ -66,31 +66,31 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       />
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <WordsField
-          label="Variables of the node"
-          about="Passed on under their own names."
+          label="Inherited environment variables"
+          about="Names of the node's variables to pass on."
           value={form.env_from}
           onChange={(env_from) => set({ env_from })}
           problem={problem("stdio.env_from")}
-          placeholder="Type a name, then Enter"
+          placeholder="Type a name, press Enter"
         />
         <TextField
           label="Working directory"
           value={form.cwd}
           onChange={(cwd) => set({ cwd })}
           problem={problem("stdio.cwd")}
-          about="Empty: the node's own."
+          about="Default: the node's."
           isMono
         />
       </SimpleGrid>
       {form.package ? (
         <Text size="sm">
-          It runs from its package, version <Untrusted text={form.package.version} mono />.
+          Runs from its package, version <Untrusted text={form.package.version} mono />.
         </Text>
       ) : null}
       {line && line.command !== "" ? (
         <div>
           <Text size="sm" fw={500} mb={4}>
-            So it will be run
+            Command line
           </Text>
           <CodeBlock text={shellLine(line)} label="the command" />
         </div>
@@ -125,15 +125,15 @@ export function EndpointFields(props: FormProps) {
       />
       <div>
         <Text size="sm" fw={500} mb={4}>
-          Proof of who calls
+          Authentication
         </Text>
         <SegmentedControl
           transitionDuration={0}
-          aria-label="Proof of who calls"
+          aria-label="Authentication"
           value={form.authentication}
           data={[
-            { value: "none", label: "None, or by header" },
-            { value: "secret", label: "A secret" },
+            { value: "none", label: "None or header" },
+            { value: "secret", label: "Bearer token" },
             { value: "oauth", label: "OAuth" },
           ]}
           onChange={(authentication) => set({ authentication })}
@@ -141,8 +141,8 @@ export function EndpointFields(props: FormProps) {
       </div>
       {form.authentication === "secret" ? (
         <TextField
-          label="Name of the secret"
-          about="The node resolves it and sends it as a bearer token. Never the secret itself."
+          label="Secret name"
+          about="The node resolves the secret and sends it as a bearer token. Do not enter the secret itself."
           value={form.auth_ref}
           onChange={(auth_ref) => set({ auth_ref })}
           problem={problem("http.auth_ref")}
@@ -161,8 +161,8 @@ function OAuthFields({ form, set, problem }: FormProps) {
         label="Grant"
         value={form.grant}
         data={[
-          { value: "authorization_code", label: "Somebody logs in once" },
-          { value: "client_credentials", label: "The gateway is itself the client" },
+          { value: "authorization_code", label: "Authorization code: a user logs in" },
+          { value: "client_credentials", label: "Client credentials: no user" },
         ]}
         allowDeselect={false}
         onChange={(grant) =>
@@ -172,35 +172,35 @@ function OAuthFields({ form, set, problem }: FormProps) {
       />
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <TextField
-          label="Client id"
-          about="As the authorization server knows the gateway."
+          label="Client ID"
+          about="The gateway's ID at the authorization server."
           value={form.client_id}
           onChange={(client_id) => set({ client_id })}
           isMono
         />
         <TextField
-          label="Name of the client's secret"
-          about="The node resolves it. Never the secret itself."
+          label="Client secret name"
+          about="The node resolves it. Do not enter the secret itself."
           value={form.client_secret_ref}
           onChange={(client_secret_ref) => set({ client_secret_ref })}
           isMono
         />
         <TextField
           label="Issuer"
-          about="The authorization server, as its metadata says. Needed with a secret."
+          about="The authorization server's issuer, as in its metadata. Required with a client secret."
           value={form.issuer}
           onChange={(issuer) => set({ issuer })}
           isMono
         />
         <WordsField
           label="Scopes"
-          about="What to ask for. None: what it gives by itself."
+          about="Scopes to request. Empty: the server's default."
           value={form.scopes}
           onChange={(scopes) => set({ scopes })}
         />
       </SimpleGrid>
       <Switch
-        label="Each principal logs in for itself"
+        label="Separate login per principal"
         checked={form.per_principal}
         onChange={(event) => set({ per_principal: event.currentTarget.checked })}
       />

@@ -1,4 +1,4 @@
-/** The last look before a server is saved: what that would change, and for whom. */
+/** The review before a server is saved: its plan. */
 import { Modal } from "@mantine/core";
 import { api, take } from "@/api/client";
 import { Planned } from "@/parts/planned";
@@ -7,9 +7,9 @@ import { asPlanned } from "@/parts/use-writing";
 import type { Body } from "./server-form";
 
 interface ReviewProps {
-  /** What to look at; null: nothing. */
+  /** The body to review; null: closed. */
   readonly change: Change | null;
-  /** Of what the change was made from; null: the server is new. */
+  /** The ETag that the change is based on; null: the server is new. */
   readonly etag: string | null;
   readonly onClose: () => void;
   readonly onSaved: (serverId: string) => void;
@@ -26,7 +26,7 @@ export function Review({ change, etag, onClose, onSaved }: ReviewProps) {
           onWritten={() => onSaved(change.id)}
           onClose={onClose}
           yes="Save"
-          no="Go on editing"
+          no="Keep editing"
         />
       ) : null}
     </Modal>

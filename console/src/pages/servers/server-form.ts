@@ -59,7 +59,7 @@ export interface ServerForm {
 
 const BUDGETS = { tool_timeout_ms: 30_000, max_concurrency: 16, max_tool_output_bytes: 1_048_576 };
 
-/** What a form holds before anything is typed; and the names of all members that a form knows. */
+/** An empty form; its names are all members that a form knows. */
 export const BLANK: Body = { transport: "stdio" };
 const KNOWN = new Set([
   ...[
@@ -158,7 +158,7 @@ function textOrNull(text: string): string | null {
   return text === "" ? null : text;
 }
 
-/** A number that is none yet is sent as it is: whoever checks it says what is wrong. */
+/** An invalid number is sent as it is: the gateway's validation reports it. */
 function numberOf(typed: Typed): number {
   return typed === "" ? Number.NaN : Number(typed);
 }
@@ -228,7 +228,7 @@ export function toBody(form: ServerForm): Body {
   };
 }
 
-/** Members of a record that no form shows: it would lose them. */
+/** Members of a record that the form does not have and would lose. */
 export function unknownMembers(body: object): string[] {
   return Object.keys(body).filter((name) => !KNOWN.has(name));
 }
@@ -237,7 +237,7 @@ export function isSame(one: unknown, other: unknown): boolean {
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
-/** What was typed, over what others have saved meanwhile: `base` is what both began with. */
+/** The input, merged over a newer stored record. `base` is what both started from. */
 export function rebase(base: ServerForm, typed: ServerForm, theirs: ServerForm): ServerForm {
   const names = Object.keys(base) as (keyof ServerForm)[];
   const kept = names.filter((name) => !isSame(base[name], typed[name]));

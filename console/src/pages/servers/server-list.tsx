@@ -1,4 +1,4 @@
-/** Every server there is: how it fares, what it offers, and how much it is used. */
+/** All servers: status, tools and usage. */
 import { Badge, Button, Group, Text } from "@mantine/core";
 import { IconFileImport, IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
@@ -20,7 +20,7 @@ import type { Server } from "./server-form";
 const TRANSPORTS: Readonly<Record<Server["transport"], string>> = {
   stdio: "stdio",
   streamable_http: "HTTP",
-  http_sse_legacy: "HTTP, SSE",
+  http_sse_legacy: "HTTP+SSE",
 };
 
 const COLUMNS: readonly Column<Row>[] = [
@@ -139,21 +139,21 @@ function Calls({ row }: { readonly row: Row }) {
   );
 }
 
-/** How many nodes have it, and how many of those see it wrong; each is on the server's own page. */
+/** How many nodes have it, and on how many it is unhealthy. The server's page shows each. */
 function Nodes({ server }: { readonly server: Server }) {
   const wrong = server.nodes.filter((one) => one.state === "down" || one.state === "degraded").length;
   if (server.nodes.length === 0) return "–";
-  return wrong === 0 ? server.nodes.length : `${server.nodes.length}, ${wrong} bad`;
+  return wrong === 0 ? server.nodes.length : `${server.nodes.length}, ${wrong} unhealthy`;
 }
 
 export function ServerList() {
   const servers = useQuery(serversQuery);
   return (
     <>
-      <PageHead title="Servers" about="The MCP servers this gateway stands in front of.">
+      <PageHead title="Servers" about="The MCP servers behind this gateway.">
         <Buttons />
       </PageHead>
-      <Loaded query={servers} what="Reading the servers">
+      <Loaded query={servers} what="Loading the servers">
         {(all) => (all.length === 0 ? <NoServers /> : <Table servers={all} />)}
       </Loaded>
     </>
@@ -181,8 +181,8 @@ function Buttons() {
 
 function NoServers() {
   return (
-    <Empty title="There are no servers yet">
-      Add one, or import what Claude, Cursor, VS Code or another program has on file.
+    <Empty title="No servers yet">
+      Add a server, or import the configuration of Claude, Cursor, VS Code or another client.
     </Empty>
   );
 }
@@ -203,7 +203,7 @@ function Table({ servers }: { readonly servers: readonly Server[] }) {
         keyOf={(row) => row.server.server_id}
         onOpen={(row) => navigate(`/servers/${row.server.server_id}`)}
         sort={{ key: "id" }}
-        empty={<Empty title="No server is like that">Take something off the filter.</Empty>}
+        empty={<Empty title="No servers match">Clear a filter.</Empty>}
       />
     </>
   );

@@ -5,7 +5,7 @@ function pageAt(url: string) {
   return new URL(url);
 }
 
-test("a browser comes back to the console of its own machine", () => {
+test("a browser comes back to the console on its machine", () => {
   expect(returnUri(pageAt("http://127.0.0.1:8080/console/servers/a"))).toBe(
     "http://127.0.0.1:8080/console/servers/-/login",
   );

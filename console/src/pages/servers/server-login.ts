@@ -1,4 +1,4 @@
-/** A login to a server that is begun here: where the browser comes back to, and what is kept meanwhile, in this tab. */
+/** A login to a server that starts here: the redirect URI, and the state kept in this tab. */
 
 const PLACE = "toolgate.server-login";
 /** Below the console. */
@@ -10,8 +10,8 @@ export interface BegunLogin {
   readonly isShared: boolean;
 }
 
-/** Where the browser is to come back to; null: a code may come back only to the machine of who logs in, and this page
- *  is not served by it (RFC 8252, 7.3). */
+/** The redirect URI. Null: a code may return only to the user's machine, and this page is not served by it
+ *  (RFC 8252, 7.3). */
 export function returnUri(page: Pick<Location, "protocol" | "hostname" | "origin">): string | null {
   const isHere = page.hostname === "[::1]" || /^127(\.\d{1,3}){3}$/.test(page.hostname);
   return isHere && page.protocol === "http:" ? `${page.origin}/console${RETURN_PATH}` : null;
@@ -21,7 +21,7 @@ export function keepLogin(begun: BegunLogin): void {
   sessionStorage.setItem(PLACE, JSON.stringify(begun));
 }
 
-/** What was begun in this tab and is answered by `answer`, once. */
+/** The login of this tab that `answer` belongs to, once. */
 export function takeLogin(answer: URLSearchParams): BegunLogin | null {
   const kept = sessionStorage.getItem(PLACE);
   sessionStorage.removeItem(PLACE);

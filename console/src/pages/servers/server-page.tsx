@@ -1,4 +1,4 @@
-/** One server: how it fares, what it offers, what it was, and its record. */
+/** One server: status, tools, history and record. */
 import { Badge, Button, Group, Tabs } from "@mantine/core";
 import { IconTrash } from "@tabler/icons-react";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
@@ -35,7 +35,7 @@ export function ServerPage() {
   return (
     <>
       <Trail above={[{ title: "Servers", path: "/servers" }]} here={serverId} />
-      <Loaded query={query} what="Reading the server">
+      <Loaded query={query} what="Loading the server">
         {({ record, etag }) => <Content key={serverId} server={record} etag={etag} />}
       </Loaded>
     </>

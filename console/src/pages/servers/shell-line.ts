@@ -52,7 +52,7 @@ export function shellLine(launch: Launch): string {
   return launch.cwd ? `cd ${quote(launch.cwd)} && ${line}` : line;
 }
 
-/** The words of a line that somebody has typed for a shell, without expanding anything; null: a quote stays open. */
+/** The words of a command line as a shell splits it, without expansion; null: an unclosed quote. */
 export function splitLine(line: string): string[] | null {
   const words: string[] = [];
   let word: string | null = null;

@@ -1,4 +1,4 @@
-/** What a server lists, and what becomes of each: its names on the doors, and whether it passes. */
+/** What a server lists: its names at the endpoints, and whether it is allowed. */
 import { Alert, Badge, Drawer, Group, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
@@ -24,20 +24,20 @@ const COLUMNS: readonly Column<Offer>[] = [
   },
   {
     key: "allowed",
-    title: "Passes",
+    title: "Allowed",
     show: (one) => <Verdict offer={one} />,
     sortBy: (one) => Number(one.allowed),
   },
   {
     key: "name",
-    title: "On the MCP door",
+    title: "Name in MCP",
     show: (one) => <Untrusted text={one.name} mono />,
     sortBy: (one) => one.name,
     isMinor: true,
   },
   {
     key: "chat",
-    title: "In chat",
+    title: "Name in chat",
     show: (one) => <Untrusted text={one.chatName} mono />,
     sortBy: (one) => one.chatName,
     isMinor: true,
@@ -71,10 +71,10 @@ function Verdict({ offer }: { readonly offer: Offer }) {
 
 const STATES: Readonly<Record<Preview["state"], string | null>> = {
   ready: null,
-  pending: "Its tools have not been listed yet.",
-  env_missing: "A variable or secret that it refers to is missing.",
-  list_timeout: "It did not list its tools in time.",
-  list_failed: "It could not be started, or did not list its tools.",
+  pending: "The server has not listed its tools yet.",
+  env_missing: "An environment variable or secret that the server references is missing.",
+  list_timeout: "The server did not list its tools in time.",
+  list_failed: "The server failed to start or to list its tools.",
 };
 
 export function ToolsTab({ server }: { readonly server: Server }) {
@@ -102,12 +102,12 @@ export function ToolsTab({ server }: { readonly server: Server }) {
         />
         <TaskSelect task={task} onChange={(chosen) => set("task", chosen)} />
         <Switch
-          label="Only those left out"
+          label="Excluded only"
           checked={query.has("out")}
           onChange={(event) => set("out", event.currentTarget.checked ? "1" : "")}
         />
       </Group>
-      <Loaded query={preview} what="Looking at its tools">
+      <Loaded query={preview} what="Loading the tools">
         {(found) => (
           <Offers server={server} preview={found} text={query.get("q") ?? ""} isOut={query.has("out")} />
         )}
@@ -127,7 +127,7 @@ function TaskSelect({
   return (
     <Select
       aria-label="Task"
-      placeholder="For any task"
+      placeholder="Without a task"
       data={tasks.map((one) => ({ value: one.task_id, label: visibleText(one.task_id) }))}
       value={task || null}
       onChange={(chosen) => onChange(chosen ?? "")}
@@ -156,19 +156,17 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
     <>
       {state === null ? null : (
         <Alert color="orange" title={state}>
-          {preview.is_stale
-            ? "What is shown was listed earlier."
-            : "Test it, or look at what it wrote to stderr."}
+          {preview.is_stale ? "These tools were listed earlier." : "Test the connection, or read its stderr."}
         </Alert>
       )}
       {preview.tools.length > 0 && (server.allowed_tools ?? []).length === 0 ? (
-        <Alert color="yellow" title="None of its tools is offered">
-          Its record allows none. <Link to={`/servers/${server.server_id}/edit`}>Allow some</Link>, for
-          example * for all.
+        <Alert color="yellow" title="No tools allowed">
+          The server's record allows no tools.{" "}
+          <Link to={`/servers/${server.server_id}/edit`}>Allow tools</Link>, for example * for all.
         </Alert>
       ) : null}
       <Text size="sm" c="dimmed">
-        {count(passing)} of {count(all.length)} pass, about {count(preview.tokens)} tokens together.
+        {count(passing)} of {count(all.length)} allowed, about {count(preview.tokens)} tokens.
       </Text>
       <DataTable
         label="Tools"
@@ -179,10 +177,8 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
         sort={{ key: "tool" }}
         height="calc(100vh - 340px)"
         empty={
-          <Empty title={all.length === 0 ? "It has listed nothing" : "Nothing is like that"}>
-            {all.length === 0
-              ? "Once it is connected, its tools stand here."
-              : "Take something off the filter."}
+          <Empty title={all.length === 0 ? "No tools listed" : "No tools match"}>
+            {all.length === 0 ? "Tools appear once the server is connected." : "Clear a filter."}
           </Empty>
         }
       />
@@ -195,10 +191,10 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
 
 function OfferDetail({ offer, serverId }: { readonly offer: Offer; readonly serverId: string }) {
   const names: [string, string][] = [
-    ["As the server calls it", offer.tool],
-    ["On the MCP door", offer.name],
-    ["In chat", offer.chatName],
-    ["Digest of its definition", offer.digest],
+    ["Name at the server", offer.tool],
+    ["Name in MCP", offer.name],
+    ["Name in chat", offer.chatName],
+    ["Definition digest", offer.digest],
   ];
   return (
     <Stack>
@@ -221,13 +217,9 @@ function OfferDetail({ offer, serverId }: { readonly offer: Offer; readonly serv
           By <Untrusted text={offer.rule} mono /> of the {offer.layer}.
         </Text>
         {offer.reason ? <Text size="sm">{REASON_WORDS[offer.reason].todo}</Text> : null}
-        {offer.reason === "quarantined" ? <Link to={`/pins/${serverId}`}>Look at what changed</Link> : null}
+        {offer.reason === "quarantined" ? <Link to={`/pins/${serverId}`}>Review the change</Link> : null}
       </div>
-      {offer.description ? (
-        <Untrusted text={offer.description} />
-      ) : (
-        <Text c="dimmed">It does not say what it does.</Text>
-      )}
+      {offer.description ? <Untrusted text={offer.description} /> : <Text c="dimmed">No description.</Text>}
     </Stack>
   );
 }

@@ -1,4 +1,4 @@
-/** Connecting to a server once, as it is typed and beside the connection in use: how long that took, and what came. */
+/** A connection test of the record as typed, separate from the connection in use. */
 import { Alert, Badge, Button, Card, Group, Stack, Text } from "@mantine/core";
 import { IconPlugConnected } from "@tabler/icons-react";
 import { useMutation } from "@tanstack/react-query";
@@ -16,13 +16,13 @@ import type { Body } from "./server-form";
 type TrialResponse = Shapes["TrialResponse"];
 
 interface TrialProps {
-  /** The server to try; null: what is typed is none yet. */
+  /** The server to test; null: the input is not a valid record. */
   readonly change: Change | null;
-  /** Told when somebody wants a trial: it is time to say what is missing. */
+  /** Called when the user starts a test: missing fields are shown from then on. */
   readonly onWanted: () => void;
 }
 
-/** A gateway that takes reviewed changes only starts nothing without a plan, not even once. */
+/** A gateway that requires plans starts nothing without one, not even for a test. */
 async function tryOut(change: Change, needsPlan: boolean): Promise<TrialResponse> {
   const plan = needsPlan ? await take(api.POST("/admin/api/plan", { body: { ...change } })) : null;
   return take(
@@ -41,7 +41,7 @@ export function Trial({ change, onWanted }: TrialProps) {
       <Stack gap="sm">
         <Group justify="space-between">
           <Text size="sm" c="dimmed" maw={560}>
-            Connects once with what is typed, beside the connection in use, and saves nothing.
+            Connects once with the values above, and saves nothing. Existing connections are not affected.
           </Text>
           <Button
             variant="default"
@@ -78,7 +78,7 @@ function Elapsed() {
   );
 }
 
-/** More names than this are counted. */
+/** At most this many names are shown; the rest are counted. */
 const MOST = 60;
 
 function TrialResult({ answer }: { readonly answer: TrialResponse }) {
@@ -89,7 +89,10 @@ function TrialResult({ answer }: { readonly answer: TrialResponse }) {
   ].filter((one) => one !== null);
   const refused = Object.entries(answer.quarantined);
   return (
-    <Alert color={answer.ok ? "green" : "red"} title={answer.ok ? "It works" : "It does not work"}>
+    <Alert
+      color={answer.ok ? "green" : "red"}
+      title={answer.ok ? "Connection succeeded" : "Connection failed"}
+    >
       <Stack gap="xs">
         {answer.error ? <Untrusted text={answer.error} /> : null}
         {answer.hint ? (
@@ -101,10 +104,10 @@ function TrialResult({ answer }: { readonly answer: TrialResponse }) {
         {answer.ok ? <Found tools={answer.tools} /> : null}
         {refused.slice(0, MOST).map(([tool, why]) => (
           <Text size="sm" key={tool} component="div">
-            <Untrusted text={tool} mono /> is refused: <Untrusted text={why} />
+            <Untrusted text={tool} mono /> is rejected: <Untrusted text={why} />
           </Text>
         ))}
-        {answer.stderr_tail ? <CodeBlock text={answer.stderr_tail} label="what it wrote to stderr" /> : null}
+        {answer.stderr_tail ? <CodeBlock text={answer.stderr_tail} label="stderr" /> : null}
       </Stack>
     </Alert>
   );

@@ -1,22 +1,22 @@
-/** What an editor holds: what was saved, what has been typed since, and what is wrong with that. */
+/** The state of an editor: the stored record, the input, and its problems. */
 import { useEffect, useMemo, useState } from "react";
 import { type Change, usePlan } from "@/parts/use-plan";
 import { type Parsed, parseJson } from "./json-record";
 import { localProblems, type Problem, problemsOf } from "./problems";
 import { BLANK, type Body, isSame, rebase, type ServerForm, toBody, toForm } from "./server-form";
 
-/** A record as it is saved, and the tag to change it by. */
+/** A stored record, and the ETag to change it by. */
 export interface Saved {
   readonly body: Body;
   readonly etag: string;
 }
 
 interface Typing {
-  /** What the typing began with. */
+  /** The record that the input started from. */
   readonly base: ServerForm;
   readonly etag: string | null;
   readonly form: ServerForm;
-  /** The whole record as text, where somebody writes it so. */
+  /** The whole record as text, in JSON mode. */
   readonly json: string | null;
 }
 
@@ -33,15 +33,15 @@ function parseTyping({ form, json }: Typing): Parsed {
   return json === null ? { body: toBody(form), problems: localProblems(form) } : parseJson(json);
 }
 
-const TAKEN: Problem = { field: "server_id", problem: "there is a server of this id already" };
+const TAKEN: Problem = { field: "server_id", problem: "duplicate server ID" };
 
 interface Said {
   readonly problems: readonly Problem[];
-  /** It is said of what is typed now. Else it is of a moment ago, and shown until there is news. */
+  /** It is about the current input. Otherwise it is a moment old, and shown until the next result. */
   readonly isSettled: boolean;
 }
 
-/** What the gateway would say to the record, were it saved as it is typed. */
+/** What the gateway finds in the record as typed. */
 function useGatewayProblems(change: Change | null, isNew: boolean): Said {
   const plan = usePlan(change);
   const { isSettled } = plan;
@@ -87,7 +87,7 @@ export function useEditor(saved: Saved | null) {
     setJson: (json: string) => setTyping((old) => ({ ...old, json })),
     turnJson: (isJson: boolean) => setTyping((old) => turn(old, isJson)),
     ask: () => setAsked(true),
-    /** Whether there is something to look at; else what is missing is said. */
+    /** Whether there is something to review; otherwise the missing fields are shown. */
     review: () => {
       if (mayReview) setReviewed(change);
       else setAsked(true);
@@ -99,7 +99,7 @@ export function useEditor(saved: Saved | null) {
   };
 }
 
-/** From the form to JSON and back. What is no record yet stays JSON. */
+/** From the form to JSON and back. An invalid record stays JSON. */
 function turn(old: Typing, isJson: boolean): Typing {
   if (isJson) return { ...old, json: written(old.form) };
   const parsed = parseTyping(old);

@@ -1,53 +1,53 @@
-/** How calls and chats of a task are bounded. Every budget can only narrow what holds without it. */
+/** The limits of a task's calls and chats. A budget can only lower a limit. */
 import { NumberInput, Select, SimpleGrid, Switch } from "@mantine/core";
 import { BUDGETS, type Budget, type Draft } from "./draft";
 import type { FieldsProps } from "./policy-fields";
 
 const APPROVALS = [
-  { value: "never", label: "never, unless the server asks for it" },
-  { value: "policy", label: "for tools that do more than read" },
+  { value: "never", label: "never, unless the server requires it" },
+  { value: "policy", label: "for tools that are not read-only" },
   { value: "always", label: "for every call" },
 ] as const;
 const MODES = [
   { value: "inject", label: "inject: the gateway offers its tools and calls them" },
-  { value: "passthrough", label: "passthrough: chats go through untouched" },
+  { value: "passthrough", label: "passthrough: chats pass unchanged" },
 ] as const;
 
 export function ChatFields({ draft, set }: FieldsProps) {
   return (
     <>
       <Select
-        label="A person approves"
-        description="The task may ask for more than a server does, and for no less."
-        placeholder="As its servers have it"
+        label="Approval required"
+        description="The task can require more approvals than its servers, not fewer."
+        placeholder="As the servers require"
         value={draft.approval}
         data={[...APPROVALS]}
         onChange={(value) => set({ approval: known(APPROVALS, value) })}
         clearable
-        clearButtonProps={{ "aria-label": "Clear: A person approves" }}
+        clearButtonProps={{ "aria-label": "Clear: Approval required" }}
       />
       <Switch
-        label="Ask who calls"
-        description="Off: only operators approve, also where the caller's client could ask its user."
+        label="Elicited approval"
+        description="On: a client that supports elicitation may ask its user. Off: only operators approve."
         checked={draft.isInPlace}
         onChange={(event) => set({ isInPlace: event.currentTarget.checked })}
       />
       <Select
-        label="Chat"
-        description="What the chat doors do for this task."
-        placeholder="As the chat upstream has it"
+        label="Chat mode"
+        description="What the chat endpoints do with this task's tools."
+        placeholder="As the chat upstream"
         value={draft.mode}
         data={[...MODES]}
         onChange={(value) => set({ mode: known(MODES, value) })}
         clearable
-        clearButtonProps={{ "aria-label": "Clear: Chat" }}
+        clearButtonProps={{ "aria-label": "Clear: Chat mode" }}
       />
       <SimpleGrid cols={{ base: 1, xs: 2 }}>
         {(Object.keys(BUDGETS) as Budget[]).map((name) => (
           <NumberInput
             key={name}
             label={BUDGETS[name].title}
-            placeholder="As usual"
+            placeholder="Default"
             value={draft.budgets[name] ?? ""}
             min={BUDGETS[name].min}
             thousandSeparator=","

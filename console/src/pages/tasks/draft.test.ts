@@ -20,7 +20,7 @@ const STORED: Task = {
   revision: 4,
 };
 
-test("what nobody touched keeps its very text, and unknown keys are kept", () => {
+test("unedited values keep their exact text, and unknown keys are kept", () => {
   expect(bodyOf(draftOf(STORED), STORED).config).toEqual(STORED.config);
   expect(otherKeys(STORED)).toEqual(["team.owner"]);
 });
@@ -66,7 +66,7 @@ test("text that cannot be read stays until its field is changed", () => {
   });
 });
 
-test("what was typed stays when somebody else changed the record meanwhile", () => {
+test("edited fields stay when someone else changes the record", () => {
   const draft = { ...draftOf(STORED), display_name: "Mine" };
   const theirs: Task = {
     ...STORED,

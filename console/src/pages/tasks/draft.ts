@@ -9,11 +9,11 @@ export type Workload = Shapes["WorkloadBody"];
 export type Names = readonly string[] | null;
 
 export const BUDGETS = {
-  max_iterations: { title: "Rounds of a chat", min: 0 },
-  max_total_tool_calls: { title: "Calls of tools", min: 0 },
-  max_tool_output_bytes: { title: "Bytes of one result", min: 256 },
-  tool_timeout_ms: { title: "Milliseconds for one call", min: 100 },
-  wall_clock_ms: { title: "Milliseconds for the whole chat", min: 1_000 },
+  max_iterations: { title: "Rounds per chat", min: 0 },
+  max_total_tool_calls: { title: "Tool calls", min: 0 },
+  max_tool_output_bytes: { title: "Result size (bytes)", min: 256 },
+  tool_timeout_ms: { title: "Call timeout (ms)", min: 100 },
+  wall_clock_ms: { title: "Chat timeout (ms)", min: 1_000 },
 } as const;
 export type Budget = keyof typeof BUDGETS;
 
@@ -28,9 +28,9 @@ export interface Draft {
   readonly task_id: string;
   readonly display_name: string;
   readonly isEnabled: boolean;
-  /** Otherwise its rules deny nothing, and what they would deny is told. */
+  /** Otherwise its rules deny nothing, and what they would deny is reported. */
   readonly isEnforced: boolean;
-  /** A scope without a server is refused, in place of a warning. */
+  /** A scope without a server is rejected instead of warned about. */
   readonly requiresServers: boolean;
   readonly picks: Picks;
   readonly allow: Names;
@@ -39,7 +39,7 @@ export interface Draft {
   readonly overrides: Overrides;
   readonly tags: Names;
   readonly approval: "never" | "policy" | "always" | null;
-  /** Whether who calls may be the one who agrees. */
+  /** Whether the caller may approve by elicitation. */
   readonly isInPlace: boolean;
   readonly spending: TimeBudgets;
   readonly mode: "inject" | "passthrough" | null;
@@ -47,7 +47,7 @@ export interface Draft {
   readonly workload: Workload | null;
 }
 
-/** What each key of `config` holds for a draft; undefined: it is left out. */
+/** The value of each key of `config` for a draft; undefined: the key is omitted. */
 const VALUES: Readonly<Record<string, (draft: Draft) => unknown>> = {
   "mcp.enabled": (draft) => draft.isEnabled || undefined,
   "mcp.enforce": (draft) => (draft.isEnforced ? undefined : false),
@@ -66,7 +66,7 @@ const VALUES: Readonly<Record<string, (draft: Draft) => unknown>> = {
   "chat.budgets": (draft) => present(draft.budgets),
 };
 
-/** The members that say something; undefined where none does. */
+/** The members with a value; undefined if all are omitted. */
 function present(value: object): object | undefined {
   const said = Object.entries(value).filter(([, one]) => one !== null && one !== undefined);
   return said.length > 0 ? Object.fromEntries(said) : undefined;
@@ -112,7 +112,7 @@ function overridesIn(value: unknown): Overrides {
   };
 }
 
-/** The record as the form has it. What cannot be read there is as if it were left out. */
+/** The record as a draft. Values that cannot be read are omitted. */
 export function draftOf({ task_id, display_name, config, workload }: Task): Draft {
   return {
     task_id,
@@ -138,7 +138,7 @@ export function draftOf({ task_id, display_name, config, workload }: Task): Draf
   };
 }
 
-/** A task that is not there yet. */
+/** A new task. */
 export const NEW: Task = {
   task_id: "",
   display_name: "",
@@ -156,7 +156,7 @@ export interface Body {
   readonly workload: Workload | null;
 }
 
-/** The record that `draft` makes of `stored`: keys whose value did not change keep their very text. */
+/** The record that `draft` makes of `stored`: unchanged keys keep their exact text. */
 export function bodyOf(draft: Draft, stored: Task): Body {
   const before = draftOf(stored);
   const config = { ...stored.config };
@@ -169,14 +169,14 @@ export function bodyOf(draft: Draft, stored: Task): Body {
   return { display_name: draft.display_name, config, workload: draft.workload };
 }
 
-/** The keys of `config` that no field of the form stands for. They are kept. */
+/** The keys of `config` that the form has no field for. They are kept. */
 export function otherKeys({ config }: Task): string[] {
   return Object.keys(config)
     .filter((key) => !(key in VALUES))
     .sort();
 }
 
-/** `draft`, made from `old`, on top of `fresh`: what was typed stays, the rest is what somebody else wrote. */
+/** `draft`, made from `old`, merged over `fresh`: edited fields stay, all others come from `fresh`. */
 export function rebased(draft: Draft, old: Task, fresh: Task): Draft {
   return mergedFields(draft, draftOf(old), draftOf(fresh));
 }

@@ -1,4 +1,4 @@
-/** A task is written: every field of its record, and what that would do, before it is saved. */
+/** The task editor: every field of the record, and its plan. */
 import { Accordion, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useLocation, useNavigate, useParams } from "react-router";
@@ -24,7 +24,7 @@ const TYPING = { draftOf, rebased };
 export function NewTask() {
   return (
     <MayWrite what="tasks" needs="publisher">
-      <PageHead title="New task" about="Say which servers and tools a kind of work sees." />
+      <PageHead title="New task" about="Select the servers and tools for a kind of work." />
       <Editor saved={{ record: NEW, etag: "" }} />
     </MayWrite>
   );
@@ -37,7 +37,7 @@ export function EditTask() {
   return (
     <MayWrite what="tasks" needs="publisher">
       <PageHead title={`Edit ${id}`} />
-      <Loaded query={query} what="Reading the task">
+      <Loaded query={query} what="Loading the task">
         {(saved) => <Editor saved={saved} proposed={state?.learned} />}
       </Loaded>
     </MayWrite>
@@ -55,7 +55,7 @@ function write(id: string, body: Body, etag: string, plan: string) {
 
 interface EditorProps {
   readonly saved: Tagged<Task>;
-  /** What is in the fields at first, in place of what is saved: to be looked at, and saved or not. */
+  /** Initial values instead of the stored ones, to review and save. */
   readonly proposed?: Partial<Task>;
 }
 
@@ -87,8 +87,8 @@ function Editor({ saved, proposed }: EditorProps) {
         <Section value="chat" title="Approvals and chat">
           <ChatFields draft={draft} set={set} />
         </Section>
-        <Section value="spending" title="Budgets over time">
-          <Text size="sm">For all callers of the task together, at all nodes. Days are by UTC.</Text>
+        <Section value="spending" title="Rate limits and quotas">
+          <Text size="sm">Shared by all callers of the task, across all nodes. Days are UTC.</Text>
           <TimeBudgetFields value={draft.spending} onChange={(spending) => set({ spending })} />
         </Section>
         <Section value="workload" title="Workload">
@@ -111,13 +111,13 @@ function Section({ value, title, children }: { value: string; title: string; chi
   );
 }
 
-/** What other programs keep in the task. */
+/** Settings of other programs in the task. */
 function Others({ task }: { readonly task: Task }) {
   const keys = otherKeys(task);
   if (keys.length === 0) return null;
   return (
-    <Section value="others" title="Settings that are not the gateway's">
-      <Text size="sm">They are kept as they are.</Text>
+    <Section value="others" title="Other settings">
+      <Text size="sm">Toolgate does not use these and keeps them unchanged.</Text>
       {keys.map((key) => (
         <Text key={key} size="sm" component="div">
           <Untrusted text={key} mono /> = <Untrusted text={task.config[key] ?? ""} mono />

@@ -1,4 +1,4 @@
-/** The least policy by what a task has used: what stays, what would go, and the way to review it. */
+/** The least-privilege policy of a task: what it keeps, what it removes, and its review. */
 import { Badge, Button, Group, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
@@ -32,10 +32,10 @@ export function LearnTab({ id }: { readonly id: string }) {
   return (
     <Stack gap="md">
       <Group gap="sm">
-        <Text>By what was used in the last</Text>
+        <Text>Tools used in the last</Text>
         <Span days={days} setDays={setDays} />
       </Group>
-      <Loaded query={lesson} what="Going through the audit">
+      <Loaded query={lesson} what="Reading the audit log">
         {(found) => <Proposal id={id} lesson={found} />}
       </Loaded>
     </Stack>
@@ -52,19 +52,19 @@ function Proposal({ id, lesson }: { readonly id: string; readonly lesson: Lesson
     <Stack gap="md">
       <Group justify="space-between">
         <Text>
-          {some(lesson.calls, "call")} used {some(kept.length, "tool")}. {count(removed.length)} could go,
-          which saves about {some(lesson.tokens_saved, "token")} in each list.
+          {some(lesson.calls, "call")} used {some(kept.length, "tool")}. {count(removed.length)} unused,
+          removing them saves about {some(lesson.tokens_saved, "token")} per list.
         </Text>
         {mayWrite ? (
           <Button onClick={review} disabled={lesson.plan.changes.length === 0}>
-            Review this policy
+            Review policy without them
           </Button>
         ) : null}
       </Group>
       <Warnings warnings={lesson.warnings} />
-      <section aria-label="Would go">
+      <section aria-label="Unused">
         <Title order={2} size="h4" mb="xs">
-          Would go
+          Unused
         </Title>
         <DataTable
           label="Unused tools"
@@ -72,12 +72,12 @@ function Proposal({ id, lesson }: { readonly id: string; readonly lesson: Lesson
           columns={REMOVED}
           keyOf={nameOf}
           sort={{ key: "name" }}
-          empty={<Empty title="Everything it sees was used">There is nothing to take from it.</Empty>}
+          empty={<Empty title="No unused tools">Every tool in the task's scope was used.</Empty>}
         />
       </section>
-      <section aria-label="Stays">
+      <section aria-label="Used">
         <Title order={2} size="h4" mb="xs">
-          Stays
+          Used
         </Title>
         <DataTable
           label="Used tools"
@@ -85,7 +85,7 @@ function Proposal({ id, lesson }: { readonly id: string; readonly lesson: Lesson
           columns={KEPT}
           keyOf={nameOf}
           sort={{ key: "name" }}
-          empty={<Empty title="Nothing was used">Nothing would stay.</Empty>}
+          empty={<Empty title="No calls">The task used no tools in this time range.</Empty>}
         />
       </section>
     </Stack>
@@ -133,7 +133,7 @@ const KEPT: readonly Column<Lesson["kept"][number]>[] = [
         <Untrusted text={nameOf(one)} mono />
         {one.is_anew ? (
           <Badge color="yellow" variant="light" tt="none">
-            would be granted
+            pattern
           </Badge>
         ) : null}
       </Group>

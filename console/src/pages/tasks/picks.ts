@@ -1,7 +1,7 @@
-/** The servers a task starts with, and those that requests may name: the first always lie within the second. */
+/** The default servers of a task, and those that requests may name: the first are always a subset of the second. */
 
 export interface Picks {
-  /** Null: its profile or tags say. Empty: every request must name its servers. */
+  /** Null: its profile or tags decide. Empty: every request must name its servers. */
   readonly default: readonly string[] | null;
   /** Null: the same as the default. */
   readonly allowed: readonly string[] | null;
@@ -61,7 +61,7 @@ export function isAllowed(picks: Picks, id: string): boolean {
   return (picks.allowed ?? picks.default)?.includes(id) ?? false;
 }
 
-/** All servers to choose from: those there are, and those that are picked though they are not there. */
+/** All servers to choose from: registered ones, and picked ones that are not registered. */
 export function candidates(picks: Picks, known: readonly string[]): string[] {
   return [...new Set([...known, ...(picks.default ?? []), ...(picks.allowed ?? [])])].sort();
 }

@@ -1,4 +1,4 @@
-/** The fields of a task that say what it sees, beside its servers. */
+/** The fields of a task that select its tools, apart from its servers. */
 import { Anchor, Card, Select, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -19,7 +19,7 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
         {isNew ? (
           <TextInput
             label="Name"
-            description="It stands in the URL of the task. Lower-case letters, digits and dashes."
+            description="Part of the task's URL. Lower-case letters, digits and dashes."
             value={draft.task_id}
             onChange={(event) => set({ task_id: event.currentTarget.value })}
             required
@@ -29,25 +29,25 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
         ) : null}
         <TextInput
           label="Title"
-          description="For people."
+          description="Shown in lists next to the name."
           value={draft.display_name}
           onChange={(event) => set({ display_name: event.currentTarget.value })}
         />
         <Switch
           label="Enabled"
-          description="Otherwise it sees no tools."
+          description="Off: the task has no tools."
           checked={draft.isEnabled}
           onChange={(event) => set({ isEnabled: event.currentTarget.checked })}
         />
         <Switch
           label="Enforced"
-          description="Off, to try a policy: its rules deny nothing, and activity tells what they would have denied."
+          description="Off (shadow mode): its rules deny nothing; the activity shows what they would deny."
           checked={draft.isEnforced}
           onChange={(event) => set({ isEnforced: event.currentTarget.checked })}
         />
         <Switch
           label="Requires a server"
-          description="On, requests fail when no server is left. Off, they continue without tools, with a warning."
+          description="On: requests fail if no server is left. Off: they continue without tools, with a warning."
           checked={draft.requiresServers}
           onChange={(event) => set({ requiresServers: event.currentTarget.checked })}
         />
@@ -83,7 +83,7 @@ export function ProfileFields({ draft, set }: FieldsProps) {
         </Title>
         <Select
           label="Profile"
-          description="A selection that several tasks share. It narrows what the task sees."
+          description="A selection that several tasks share. It narrows the task's scope."
           placeholder="None"
           value={draft.profile}
           data={draft.profile === null || ids.includes(draft.profile) ? ids : [draft.profile, ...ids]}
@@ -96,8 +96,8 @@ export function ProfileFields({ draft, set }: FieldsProps) {
         {draft.profile === null ? null : (
           <Text size="sm">
             {chosen === undefined
-              ? "There is no such profile: the task would see no tools."
-              : `This gateway is in the environment ${environment}, where ${isOwn ? "the profile has a selection of its own" : "its common selection holds"}. `}
+              ? "Unknown profile: the task would have no tools."
+              : `This gateway's environment is ${environment}. ${isOwn ? "The profile has a selection for it." : "The profile's common selection applies."} `}
             {chosen ? (
               <Anchor component={Link} size="sm" to={`/profiles/${encodeURIComponent(chosen.profile_id)}`}>
                 Open the profile
@@ -132,7 +132,7 @@ export function OverrideFields({ draft, set }: FieldsProps) {
   const change = (part: Partial<Overrides>) => set({ overrides: { ...overrides, ...part } });
   return (
     <>
-      <Text size="sm">They narrow what the profile leaves, for this task alone.</Text>
+      <Text size="sm">They narrow the profile further, for this task only.</Text>
       <OptionalList
         label="Overrides: only these servers"
         value={overrides.server_ids}

@@ -1,4 +1,4 @@
-/** What is known of tasks, beside the records themselves. */
+/** Queries about tasks, apart from the records. */
 import { queryOptions } from "@tanstack/react-query";
 import { api, take, takeTagged } from "@/api/client";
 

@@ -1,4 +1,4 @@
-/** The servers a task starts with, and those that requests may ask for: two ticks a server. */
+/** The default servers of a task, and those that requests may ask for: two checkboxes per server. */
 import { Badge, Card, Checkbox, Group, Stack, Switch, Text, TextInput, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
@@ -53,7 +53,7 @@ export function ServerPicks({ picks, onChange }: ServerPicksProps) {
             onChange={(event) => setText(event.currentTarget.value)}
           />
           <Text size="sm" c="dimmed" role="status">
-            {count(picks.default?.length ?? 0)} to start with,{" "}
+            {count(picks.default?.length ?? 0)} default,{" "}
             {count((picks.allowed ?? picks.default)?.length ?? 0)} allowed
           </Text>
         </Group>
@@ -63,9 +63,7 @@ export function ServerPicks({ picks, onChange }: ServerPicksProps) {
           columns={columnsOf(picks, turn)}
           keyOf={(row) => row.id}
           height={320}
-          empty={
-            <Empty title={servers?.length === 0 ? "There are no servers yet" : "No server is called so"} />
-          }
+          empty={<Empty title={servers?.length === 0 ? "No servers yet" : "No servers match"} />}
         />
       </Stack>
     </Card>
@@ -76,19 +74,19 @@ function Switches({ picks, turn }: { readonly picks: Picks; readonly turn: (acti
   return (
     <>
       <Switch
-        label="The task names the servers it starts with"
-        description="Otherwise its profile or its tags say which."
+        label="The task lists its default servers"
+        description="Off: its profile or tags select them."
         checked={picks.default !== null}
         onChange={(event) => turn({ do: "name-default", isOn: event.currentTarget.checked })}
       />
       <Switch
-        label="Requests may ask for other servers"
-        description="Those that are ticked as allowed. Otherwise only those it starts with."
+        label="Requests may select other servers"
+        description="On: any allowed server. Off: default servers only."
         checked={picks.allowed !== null}
         onChange={(event) => turn({ do: "name-allowed", isOn: event.currentTarget.checked })}
       />
       {picks.default?.length === 0 ? (
-        <Text size="sm">It starts with no server: every request must name its own.</Text>
+        <Text size="sm">No default servers: every request must name its servers.</Text>
       ) : null}
     </>
   );
@@ -121,7 +119,7 @@ function columnsOf(picks: Picks, turn: (action: Pick) => void): readonly Column<
       width: 90,
       show: ({ id }) => (
         <Checkbox
-          aria-label={`${visibleText(id)}: start with it`}
+          aria-label={`${visibleText(id)}: default`}
           checked={isDefault(picks, id)}
           onChange={(event) => turn({ do: "default", id, isOn: event.currentTarget.checked })}
         />
@@ -133,7 +131,7 @@ function columnsOf(picks: Picks, turn: (action: Pick) => void): readonly Column<
       width: 90,
       show: ({ id }) => (
         <Checkbox
-          aria-label={`${visibleText(id)}: may be asked for`}
+          aria-label={`${visibleText(id)}: allowed`}
           checked={isAllowed(picks, id)}
           onChange={(event) => turn({ do: "allowed", id, isOn: event.currentTarget.checked })}
         />

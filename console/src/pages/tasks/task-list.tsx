@@ -1,4 +1,4 @@
-/** All tasks: what each of them sees of what there is, and what is amiss with it. */
+/** All tasks: what each sees of all tools, and its problems. */
 import { Badge, Button, Group, Stack, Text, TextInput, Tooltip } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
@@ -26,17 +26,14 @@ export function TaskList() {
   const mayWrite = useMay("publisher");
   return (
     <>
-      <PageHead
-        title="Tasks"
-        about="A task is a name for a kind of work: it says which tools that work sees."
-      >
+      <PageHead title="Tasks" about="A task names a kind of work and selects the tools for it.">
         {mayWrite ? (
           <Button component={Link} to="/tasks/-/new" leftSection={<IconPlus size={16} />}>
             New task
           </Button>
         ) : null}
       </PageHead>
-      <Loaded query={overview} what="Composing every task">
+      <Loaded query={overview} what="Loading the tasks">
         {(found) => <Tasks overview={found} />}
       </Loaded>
     </>
@@ -56,17 +53,17 @@ function Tasks({ overview }: { readonly overview: Overview }) {
     .map((task) => ({ task, findings: findings.get(task.task_id)?.length ?? 0 }));
   if (overview.tasks.length === 0) {
     return (
-      <Empty title="There are no tasks yet">
-        Without one, callers see all that their key allows. Make a task to give a kind of work the tools it
-        needs, and no others.
+      <Empty title="No tasks yet">
+        Without a task, callers see all tools that their key allows. Create a task to give a kind of work only
+        the tools it needs.
       </Empty>
     );
   }
   return (
     <Stack gap="sm">
       <TextInput
-        aria-label="Part of a name"
-        placeholder="Part of a name"
+        aria-label="Filter by name"
+        placeholder="Filter by name"
         type="search"
         maw={320}
         value={text}
@@ -81,7 +78,7 @@ function Tasks({ overview }: { readonly overview: Overview }) {
         keyOf={(row) => row.task.task_id}
         onOpen={(row) => navigate(`/tasks/${encodeURIComponent(row.task.task_id)}`)}
         sort={{ key: "id" }}
-        empty={<Empty title="No task is called so" />}
+        empty={<Empty title="No tasks match" />}
       />
     </Stack>
   );
@@ -129,7 +126,7 @@ function columnsOf(allTokens: number): readonly Column<Row>[] {
     },
     {
       key: "tokens",
-      title: "Tokens of all",
+      title: "Tokens",
       isMinor: true,
       align: "right",
       width: 170,
@@ -153,13 +150,13 @@ function Notes({ row: { task, findings } }: { readonly row: Row }) {
       {task.warnings.length > 0 ? (
         <Tooltip label={visibleText(task.warnings.join("; "))} multiline maw={360}>
           <Badge color="yellow" variant="light" tt="none">
-            {count(task.warnings.length)} to mind
+            {count(task.warnings.length)} to review
           </Badge>
         </Tooltip>
       ) : null}
       {findings > 0 ? (
         <Badge color="orange" variant="light" tt="none">
-          {count(findings)} {findings === 1 ? "idle rule" : "idle rules"}
+          {count(findings)} {findings === 1 ? "unused rule" : "unused rules"}
         </Badge>
       ) : null}
     </Group>

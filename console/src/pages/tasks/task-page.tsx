@@ -1,4 +1,4 @@
-/** One task: what it sees, how clients come to it, what it was, and the way to change it. */
+/** One task: its tools, usage, client settings, record and history. */
 import { Alert, Group, Stack, Tabs, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useParams, useSearchParams } from "react-router";
@@ -22,7 +22,7 @@ export function TaskPage() {
   const { id = "" } = useParams();
   const query = useQuery(taskQuery(id));
   return (
-    <Loaded query={query} what="Reading the task">
+    <Loaded query={query} what="Loading the task">
       {({ record, etag }) => <TaskShown task={record} etag={etag} />}
     </Loaded>
   );
@@ -63,8 +63,8 @@ function TaskShown({ task, etag }: { readonly task: Task; readonly etag: string 
           onChange={(next) => setParams(next === "sees" ? {} : { tab: next ?? "" }, { replace: true })}
         >
           <Tabs.List mb="md">
-            <Tabs.Tab value="sees">What it sees</Tabs.Tab>
-            <Tabs.Tab value="learn">What it uses</Tabs.Tab>
+            <Tabs.Tab value="sees">Tools</Tabs.Tab>
+            <Tabs.Tab value="learn">Usage</Tabs.Tab>
             <Tabs.Tab value="connect">Connect</Tabs.Tab>
             <Tabs.Tab value="record">Record</Tabs.Tab>
             <Tabs.Tab value="history">History</Tabs.Tab>
@@ -118,7 +118,7 @@ const COLUMNS: readonly Column<Tool>[] = [
   },
   {
     key: "rule",
-    title: "Let through by",
+    title: "Allowed by",
     isMinor: true,
     width: "28%",
     show: (one) => (
@@ -142,7 +142,7 @@ function Sees({ id }: { readonly id: string }) {
   const query = useQuery(toolsQuery(id));
   const lens = (name: string) => `/scope?${new URLSearchParams({ task: id, why: name })}`;
   return (
-    <Loaded query={query} what="Composing the scope">
+    <Loaded query={query} what="Computing the scope">
       {(found) => (
         <Stack gap="sm">
           <Group gap="xs">
@@ -150,7 +150,9 @@ function Sees({ id }: { readonly id: string }) {
               {count(found.tools.length)} of {count(found.registered_tools)} tools, {count(found.tokens)} of{" "}
               {count(found.registered_tokens)} tokens.
             </Text>
-            {found.mode === "find" ? <Text>Clients see three tools that find and call them.</Text> : null}
+            {found.mode === "find" ? (
+              <Text>Find mode: clients see three tools that find and call them.</Text>
+            ) : null}
           </Group>
           <DataTable
             label="Tools"
@@ -160,7 +162,7 @@ function Sees({ id }: { readonly id: string }) {
             onOpen={(one) => navigate(lens(one.name))}
             sort={{ key: "name" }}
             height="60vh"
-            empty={<Empty title="It sees no tools">The scope lens says why, tool by tool.</Empty>}
+            empty={<Empty title="No tools in scope">The scope lens shows the reason for each tool.</Empty>}
           />
         </Stack>
       )}

@@ -1,4 +1,4 @@
-/** What is run when the task is invoked: a WebAssembly module, and what it is run with. */
+/** The workload of a task: a WebAssembly module and its settings. */
 import { Autocomplete, NumberInput, SimpleGrid, Switch, TagsInput, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, take } from "@/api/client";
@@ -13,8 +13,8 @@ export function WorkloadFields({ draft, set }: FieldsProps) {
   return (
     <>
       <Switch
-        label="It runs a WebAssembly module"
-        description="Otherwise the task holds policy and nothing else."
+        label="Run a WebAssembly module"
+        description="Off: the task is policy only."
         checked={workload !== null}
         onChange={(event) => set({ workload: event.currentTarget.checked ? NEW_WORKLOAD : null })}
       />
@@ -32,7 +32,7 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
     <>
       <Autocomplete
         label="Module"
-        description="The SHA-256 of a module that was uploaded."
+        description="The SHA-256 of an uploaded module."
         value={workload.module}
         data={modules.data?.modules.map((one) => one.sha256) ?? []}
         limit={50}
@@ -42,7 +42,7 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
       <TagsInput
         {...UNTRUSTED_TAGS}
         label="Arguments"
-        description="In their order, after the module's name."
+        description="In order, after the module's name."
         value={[...(workload.args ?? [])]}
         onChange={(args) => change({ args })}
         splitChars={[]}
@@ -51,15 +51,15 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
       />
       <TagsInput
         {...UNTRUSTED_TAGS}
-        label="Variables"
-        description="NAME=value. They hold no secrets."
+        label="Environment variables"
+        description="NAME=value. Not for secrets."
         value={linesOf(workload.env ?? {})}
         onChange={(lines) => change({ env: envOf(lines) })}
         splitChars={[]}
         acceptValueOnBlur
       />
       <Text size="sm" fw={600}>
-        How far one run may go
+        Limits per run
       </Text>
       <SimpleGrid cols={{ base: 1, xs: 2 }}>
         {(Object.keys(LIMITS) as Limit[]).map((name) => (
@@ -77,8 +77,8 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
           />
         ))}
         <NumberInput
-          label="Begun again"
-          description="After its node was lost."
+          label="Retries"
+          description="If the node is lost."
           value={workload.retries ?? 0}
           min={0}
           max={10}

@@ -12,13 +12,18 @@ interface Bounds {
 }
 
 export const LIMITS: Readonly<Record<Limit, Bounds>> = {
-  fuel: { title: "Instructions, about", usual: 20_000_000_000, min: 1_000_000, max: 10_000_000_000_000 },
-  wall_clock_ms: { title: "Milliseconds", usual: 60_000, min: 100, max: 3_600_000 },
-  memory_bytes: { title: "Bytes of memory", usual: 67_108_864, min: 65_536, max: 1_073_741_824 },
-  table_elements: { title: "Entries of tables", usual: 10_000, min: 0, max: 1_000_000 },
-  max_output_bytes: { title: "Bytes of output", usual: 262_144, min: 0, max: 4_194_304 },
-  max_fds: { title: "Things open at once", usual: 64, min: 1, max: 1_024 },
-  max_calls: { title: "Calls of tools", usual: 1_000, min: 0, max: 100_000 },
+  fuel: {
+    title: "Fuel (instructions, about)",
+    usual: 20_000_000_000,
+    min: 1_000_000,
+    max: 10_000_000_000_000,
+  },
+  wall_clock_ms: { title: "Timeout (ms)", usual: 60_000, min: 100, max: 3_600_000 },
+  memory_bytes: { title: "Memory (bytes)", usual: 67_108_864, min: 65_536, max: 1_073_741_824 },
+  table_elements: { title: "Table entries", usual: 10_000, min: 0, max: 1_000_000 },
+  max_output_bytes: { title: "Output (bytes)", usual: 262_144, min: 0, max: 4_194_304 },
+  max_fds: { title: "Open descriptors", usual: 64, min: 1, max: 1_024 },
+  max_calls: { title: "Tool calls", usual: 1_000, min: 0, max: 100_000 },
 };
 
 export const NEW_WORKLOAD: Workload = {

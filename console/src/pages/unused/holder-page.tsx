@@ -1,4 +1,4 @@
-/** One task, or key: every tool that it is granted and nobody uses, and the way to a policy without them. */
+/** One task or key: its unused tools, and a policy without them. */
 import { Button, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "react-router";
@@ -33,7 +33,11 @@ export function HolderPage() {
       <Trail above={[{ title: "Unused grants", path: isTask ? "/unused" : "/unused?of=key" }]} here={id} />
       <PageHead
         title={id}
-        about={isTask ? "What the task grants and nobody uses" : "What the key lets through and nobody uses"}
+        about={
+          isTask
+            ? "Tools that the task grants but no caller uses"
+            : "Tools that the key allows but no caller uses"
+        }
       >
         {found.data ? <Ways kind={isTask ? "task" : "key"} id={id} days={days} /> : null}
       </PageHead>
@@ -41,7 +45,7 @@ export function HolderPage() {
         <Group>
           <Span days={days} setDays={setDays} />
         </Group>
-        <Loaded query={found} what="Going through the audit">
+        <Loaded query={found} what="Reading the audit log">
           {({ holders: [holder], since_ms, warnings }) =>
             holder ? <Grants holder={holder} sinceMs={since_ms} warnings={warnings} /> : null
           }
@@ -68,7 +72,7 @@ function Ways({
       </Button>
       {kind === "task" ? (
         <Button component={Link} to={`${place}?tab=learn&days=${days}`}>
-          A policy without them
+          Policy without them
         </Button>
       ) : null}
     </>
@@ -104,7 +108,7 @@ function Grants({ holder, sinceMs, warnings }: GrantsProps) {
         keyOf={nameOf}
         onOpen={mayLook ? (one) => void navigate(lens(one)) : undefined}
         sort={{ key: "name" }}
-        empty={<Empty title="There is nothing to take from it" />}
+        empty={<Empty title="No unused tools" />}
       />
     </>
   );

@@ -1,4 +1,4 @@
-/** Unused grants: what tasks grant, and keys let through, that nobody uses. */
+/** Unused grants: tools that tasks grant and keys allow, but no caller uses. */
 import { Route, Routes } from "react-router";
 import { HolderPage } from "./holder-page";
 import { UnusedList } from "./unused-list";

@@ -1,4 +1,4 @@
-/** When something was used last, as far as the audit reaches back. */
+/** When something was used last, within the audit log. */
 import { ago, moment } from "@/parts/time";
 
 export function LastUsed({ ms }: { readonly ms: number | null }) {

@@ -1,4 +1,4 @@
-/** All tasks, or keys, with how much of what each is granted nobody uses; and the servers that nobody uses. */
+/** All tasks or keys with their unused grants; and unused servers. */
 import { Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate, useSearchParams } from "react-router";
@@ -47,12 +47,15 @@ export function UnusedList() {
     );
   return (
     <>
-      <PageHead title="Unused grants" about="What is granted and nobody uses. Nothing is changed here." />
+      <PageHead
+        title="Unused grants"
+        about="Tools and servers that are granted but not used. This page changes nothing."
+      />
       <Stack gap="sm">
         <Group gap="md">
           <SegmentedControl
             size="xs"
-            aria-label="Of what"
+            aria-label="Grants of"
             value={looked}
             onChange={look}
             data={[...LOOKED]}
@@ -62,7 +65,7 @@ export function UnusedList() {
         </Group>
         <Warnings warnings={first?.warnings ?? []} />
         {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
-        {first === undefined && !found.isError ? <Loading what="Going through the audit" /> : null}
+        {first === undefined && !found.isError ? <Loading what="Reading the audit log" /> : null}
         {first === undefined ? null : (
           <Found
             looked={looked}
@@ -105,7 +108,7 @@ function Found({ looked, days, holders, servers }: FoundProps) {
         keyOf={(one) => one.server_id}
         onOpen={(one) => void navigate(`/servers/${encodeURIComponent(one.server_id)}`)}
         sort={{ key: "id" }}
-        empty={<Empty title="No server lies idle">There is none that nobody uses.</Empty>}
+        empty={<Empty title="No unused servers">Every server was used in this time range.</Empty>}
       />
     );
   return (
@@ -124,11 +127,11 @@ function Found({ looked, days, holders, servers }: FoundProps) {
 
 function Nothing({ of }: { readonly of: "task" | "key" }) {
   return of === "task" ? (
-    <Empty title="There are no tasks yet">
-      Without one, callers see all that their key allows. Look at the keys instead.
+    <Empty title="No tasks yet">
+      Without a task, callers see all tools that their key allows. See Keys instead.
     </Empty>
   ) : (
-    <Empty title="There are no keys yet">Only callers on this machine reach the gateway.</Empty>
+    <Empty title="No keys yet">Without keys, only local callers reach the gateway.</Empty>
   );
 }
 
@@ -137,7 +140,7 @@ function columnsOf(title: string): readonly Column<Holder>[] {
     { key: "id", title, sortBy: (one) => one.id, show: (one) => <Untrusted text={one.id} mono /> },
     {
       key: "unused",
-      title: "Not used",
+      title: "Unused",
       align: "right",
       width: 140,
       sortBy: (one) => one.unused,
@@ -145,7 +148,7 @@ function columnsOf(title: string): readonly Column<Holder>[] {
     },
     {
       key: "tokens",
-      title: "Their tokens",
+      title: "Unused tokens",
       align: "right",
       width: 140,
       isMinor: true,

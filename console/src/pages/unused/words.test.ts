@@ -12,21 +12,19 @@ const HOLDER: Holder = {
   tools: [],
 };
 
-test("what is not used is told with what it costs", () => {
-  expect(summaryOf(HOLDER)).toBe(
-    "2 of 4 tools it is granted were not used: about 1,200 tokens in each list.",
-  );
+test("the summary names unused tools and their tokens", () => {
+  expect(summaryOf(HOLDER)).toBe("2 of 4 granted tools were not used: about 1,200 tokens per list.");
   expect(summaryOf({ ...HOLDER, unused: 1, unused_tokens: 1 })).toBe(
-    "1 of 4 tools it is granted was not used: about 1 token in each list.",
+    "1 of 4 granted tools was not used: about 1 token per list.",
   );
 });
 
-test("all, none and nothing at all are told as such", () => {
+test("the summary says when all, none or no tools were used", () => {
   expect(summaryOf({ ...HOLDER, unused: 4 })).toBe(
-    "None of the 4 tools it is granted was used: about 1,200 tokens in each list.",
+    "None of the 4 granted tools was used: about 1,200 tokens per list.",
   );
-  expect(summaryOf({ ...HOLDER, unused: 0 })).toBe("All 4 tools it is granted were used.");
-  expect(summaryOf({ ...HOLDER, granted: 0, unused: 0 })).toBe("It is granted no tools.");
+  expect(summaryOf({ ...HOLDER, unused: 0 })).toBe("All 4 granted tools were used.");
+  expect(summaryOf({ ...HOLDER, granted: 0, unused: 0 })).toBe("No tools granted.");
 });
 
 test("a name leads to its own page, with the span that was chosen", () => {
@@ -35,5 +33,5 @@ test("a name leads to its own page, with the span that was chosen", () => {
 });
 
 test("tasks are looked at unless something else is asked for", () => {
-  expect([askedFor(null), askedFor("key"), askedFor("nobody")]).toEqual(["task", "key", "task"]);
+  expect([askedFor(null), askedFor("key"), askedFor("other")]).toEqual(["task", "key", "task"]);
 });

@@ -1,4 +1,4 @@
-/** Which grants are looked at, and how much of them is used, in words. */
+/** Which grants are listed, and how much of them is used, in words. */
 import type { Shapes } from "@/api/client";
 
 export type Holder = Shapes["HolderShown"];
@@ -11,12 +11,12 @@ export const LOOKED: readonly { value: Looked; label: string }[] = [
   { value: "server", label: "Servers" },
 ];
 
-/** What the address asks for: tasks, unless it says other. */
+/** What the URL asks for; tasks by default. */
 export function askedFor(text: string | null): Looked {
   return LOOKED.find((one) => one.value === text)?.value ?? "task";
 }
 
-/** Where one holder is told of, tool by tool. */
+/** The page of one holder. */
 export function holderPath(holder: Pick<Holder, "kind" | "id">, days: string): string {
   const query = days === USUAL_DAYS ? "" : `?days=${days}`;
   return `/unused/${holder.kind}/${encodeURIComponent(holder.id)}${query}`;
@@ -29,12 +29,12 @@ function some(many: number, what: string): string {
 /** How much of what a holder is granted is not used. */
 export function summaryOf(holder: Holder): string {
   const { granted, unused, unused_tokens: tokens } = holder;
-  if (granted === 0) return "It is granted no tools.";
-  if (unused === 0) return `All ${some(granted, "tool")} it is granted were used.`;
+  if (granted === 0) return "No tools granted.";
+  if (unused === 0) return `All ${some(granted, "granted tool")} were used.`;
   const left =
     unused === granted
-      ? `None of the ${some(granted, "tool")}`
-      : `${unused.toLocaleString("en")} of ${some(granted, "tool")}`;
+      ? `None of the ${some(granted, "granted tool")}`
+      : `${unused.toLocaleString("en")} of ${some(granted, "granted tool")}`;
   const verb = unused === granted ? "was used" : unused === 1 ? "was not used" : "were not used";
-  return `${left} it is granted ${verb}: about ${some(tokens, "token")} in each list.`;
+  return `${left} ${verb}: about ${some(tokens, "token")} per list.`;
 }
