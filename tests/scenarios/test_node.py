@@ -80,7 +80,7 @@ def test_rep_3_a_node_without_control_says_so_and_calls_no_key_wrong(site: Site)
     assert [response.status_code for response in doors] == [503, 503, 503]
     assert all("not_ready" in response.text for response in doors)
     assert doors[0].headers["retry-after"] == "1"
-    assert node.log.count("degraded, nothing is served yet") == 1
+    assert node.log.count("degraded, nothing to serve") == 1
 
 
 @pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT])

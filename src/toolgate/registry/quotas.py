@@ -1,8 +1,8 @@
-"""Quotas: what keys and tasks use over time, leased to nodes in small grants. The same for every engine.
+"""Quotas: the usage of keys and tasks, leased to nodes in small grants. The same for every engine.
 
 Nodes use it as a `QuotaSource` (`store`). The rules of a grant are pure and in `policy.admission`. A lease
-locks its rows, always in the same order: concurrent leases queue there, and each sees what the one before it
-wrote. Never grants more than the limit, however many nodes there are.
+locks its rows, always in the same order: concurrent leases queue, and each sees what the previous one wrote.
+Never grants more than the limit, across all nodes.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _ROW: Final = SPENDING.c
 
 
 class QuotaLedger(SharedTable):
-    """All counts, as every control plane replica on one database sees them. A `QuotaSource`."""
+    """All counts, shared by every control plane replica on one database. A `QuotaSource`."""
 
     @transaction("spending")
     def draw(self, connection: Connection, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
@@ -34,13 +34,13 @@ class QuotaLedger(SharedTable):
             counts[one[:2]], grant = grant_lease(counts[one[:2]], one, now_ms)
             grants.append(grant)
         for key, count in counts.items():
-            if count != before[key]:  # a repeated request for an exhausted quota writes nothing
+            if count != before[key]:  # a repeated request for an exceeded quota writes nothing
                 connection.execute(update(SPENDING).where(_is_of(*key)).values(**count._asdict()))
         return grants
 
     @transaction()
     def usage(self, connection: Connection) -> Sequence[HolderUsage]:
-        """Return what is used in the current windows, sorted by holder and quota."""
+        """Return the usage in the current windows, sorted by holder and quota."""
         now_ms = self.read_clock_ms(connection)
         rows = connection.execute(select(SPENDING).order_by(_ROW.kind, _ROW.id, _ROW.budget))
         found = [HolderUsage(QuotaHolder(kind, holder_id), *used) for kind, holder_id, *used in rows]

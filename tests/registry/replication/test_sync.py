@@ -78,7 +78,7 @@ async def test_rep_3_without_control_a_node_starts_not_ready_and_keeps_trying_ev
     waits = [round(later - earlier, 3) for earlier, later in pairwise(tried_s)]
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0, 10.0]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
-        "degraded, nothing is served yet",
+        "degraded, nothing to serve",
         "the control plane is available again; serving revision 0",
     ]
 
@@ -124,8 +124,8 @@ async def test_another_cause_is_logged_again(
 
         assert node.status.last_error == "the key is unknown, revoked or expired"
     assert [record.getMessage().split("; ")[0] for record in caplog.records] == [
-        "degraded, nothing is served yet: nothing listens there",
-        "degraded, nothing is served yet: the key is unknown, revoked or expired",
+        "degraded, nothing to serve: nothing listens there",
+        "degraded, nothing to serve: the key is unknown, revoked or expired",
     ]
 
 
@@ -265,7 +265,7 @@ async def test_an_older_revision_of_the_same_history_is_not_believed_at_once(
         early = (sorted(node.state.servers), node.status.is_degraded, node.status.last_error)
         await pass_time(20)
 
-        assert early == (["fs"], True, "control is at revision 1, this node has 5 already")
+        assert early == (["fs"], True, "the control plane is at revision 1, this node already at 5")
         assert node.state == await listed(restored)
         assert node.status.is_degraded is False
 
@@ -280,7 +280,7 @@ async def test_a_silent_watch_is_given_up_and_a_quiet_one_is_not(control: Memory
 
         assert quiet == (1, 100.0, 22)
         assert node.status.is_degraded is True
-        assert node.status.last_error == "control was silent for 10 s"
+        assert node.status.last_error == "the control plane was silent for 10 s"
         control.is_mute = False
         await pass_time(25)
         assert node.status.is_degraded is False

@@ -230,15 +230,15 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        pytest.param(lambda data: b"", "line 1: .*cut", id="empty"),
+        pytest.param(lambda data: b"", "line 1: .*truncated", id="empty"),
         pytest.param(lambda data: b"\x7fELF\n" + data, "not a backup", id="something else"),
         pytest.param(lambda data: b'{"mcpServers":{}}\n', "not a backup", id="another JSON"),
-        pytest.param(lambda data: data[: len(data) // 2], "cut", id="half"),
-        pytest.param(lambda data: data[:-1], "cut", id="the last byte"),
-        pytest.param(lambda data: data[: data.rindex(b"\n", 0, -1) + 1], "cut", id="no end"),
-        pytest.param(lambda data: data + b"\n", "more after the end", id="more"),
+        pytest.param(lambda data: data[: len(data) // 2], "truncated", id="half"),
+        pytest.param(lambda data: data[:-1], "truncated", id="the last byte"),
+        pytest.param(lambda data: data[: data.rindex(b"\n", 0, -1) + 1], "truncated", id="no end"),
+        pytest.param(lambda data: data + b"\n", "data after the end", id="more"),
         pytest.param(lambda data: data.replace(b'"n":5', b'"n":6', 1), "checksum", id="a changed value"),
-        pytest.param(lambda data: data.replace(b'"n":5', b'"n":\xff', 1), "cannot be read", id="not UTF-8"),
+        pytest.param(lambda data: data.replace(b'"n":5', b'"n":\xff', 1), "unreadable", id="not UTF-8"),
         pytest.param(
             lambda data: data.replace(b'"version":1', b'"version":2', 1), "version is 2", id="newer"
         ),
@@ -247,14 +247,20 @@ def nested(depth: int) -> bytes:
             edited(lambda lines: lines[0]["header"].update(compacted=99)), "is inconsistent", id="header"
         ),
         pytest.param(
-            edited(lambda lines: lines.insert(1, {})), "line 2: it must have exactly one", id="an empty line"
+            edited(lambda lines: lines.insert(1, {})),
+            "line 2: the line must have exactly one",
+            id="an empty line",
         ),
-        pytest.param(edited(lambda lines: lines.insert(3, lines[0])), "line 4: it must", id="two headers"),
+        pytest.param(
+            edited(lambda lines: lines.insert(3, lines[0])), "line 4: the line must", id="two headers"
+        ),
         pytest.param(
             edited(lambda lines: lines.insert(2, lines[1])), "line 3: .*duplicate", id="a record twice"
         ),
         pytest.param(
-            edited(lambda lines: lines.insert(-1, lines[1])), "among the changes", id="out of place"
+            edited(lambda lines: lines.insert(-1, lines[1])),
+            "a record follows the changes",
+            id="out of place",
         ),
         pytest.param(
             edited(lambda lines: lines[1]["record"].update(revision=99)), "impossible revision", id="revision"

@@ -1,10 +1,10 @@
 """The queue of invocations: runs of workloads, leased to nodes.
 
-This is `InvocationQueue`, which nodes use, and the pure rules of leases, retries and cancellation: an entry
-in, the one after it out. `sql.py` has `Invocations`, the queue and its history in two tables next to the
-records, without revisions; `govern` queues and cancels, a node's invoker claims and reports. Any number of
-nodes take from one queue, through any number of replicas on one database. Never runs anything, and never
-gives one invocation to two nodes.
+This module has `InvocationQueue`, which nodes use, and the pure rules of leases, retries and cancellation:
+from one queue entry to the next. `sql.py` has `Invocations`, the queue and its history in two tables next to
+the records, without revisions. `govern` queues and cancels; a node's invoker claims and reports. Any number
+of nodes claim from one queue, through any number of replicas on one database. Never runs anything, and never
+leases one invocation to two nodes.
 """
 
 from collections import Counter
@@ -29,45 +29,46 @@ from toolgate.model.invocations import (
 
 T = TypeVar("T")
 LEASE_MS: Final = 15_000
-"""How long a node may be silent about what it runs: seven heartbeats, so that a restart of control loses no
-run."""
-HEARTBEAT_S: Final = 2.0  # often, so that `LEASE_MS` can be short: a lost run is started again after it
-KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000  # results are to be fetched, not archived
+"""How long a node may not report before its runs count as lost: seven heartbeats, so that a restart of the
+control plane loses no run."""
+HEARTBEAT_S: Final = 2.0  # often, so that `LEASE_MS` can be short: it delays the retry of a lost run
+KEEP_ENDED_MS: Final = 7 * 24 * 3600 * 1000  # clients fetch results, the queue is no archive
 _NODE_DECISIONS: Final[frozenset[EndedBy]] = frozenset({"cancelled", "revoked", "node_stopped", "node_lost"})
-"""Endings that the node chose. Others are the guest's own or a limit's, and would have come anyway."""
+"""Ends that the node chose. All others come from the guest or a limit, and would have happened anyway."""
 LeaseVerdict = Literal["go_on", "cancel", "lost"]
 """The response to a report. `lost`: the node no longer has the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimits:
-    """How much the queue holds, and how often a waiting claimer polls."""
+    """The size of the queue, and how often a waiting claimer polls."""
 
     max_queued: int = 1_000
-    """Replicas that add one at the same moment may exceed it by one each."""
+    """Replicas that add an invocation at the same moment may exceed it by one each."""
     keep_ended: int = 1_000
-    """For each task. Older ones are deleted."""
+    """For each task. Older invocations are deleted."""
     poll_s: float = 3.0
-    """How late a waiting claimer sees an expired lease, or an invocation whose notification was lost."""
+    """The longest delay until a waiting claimer sees an expired lease, or an invocation whose notification
+    was lost."""
 
 
 DEFAULT_QUEUE_LIMITS: Final = QueueLimits()
 
 
 class InvocationCreation(NamedTuple):
-    """The result of `create`. `is_new` False: the idempotency key is that of an earlier invocation."""
+    """The result of `create`. `is_new` False: the idempotency key belongs to an earlier invocation."""
 
     invocation: Invocation
     is_new: bool
 
 
 class InvocationProgress(NamedTuple):
-    """How far an invocation has come. It differs when there is something new to read."""
+    """The progress of an invocation. It differs when there is something new to read."""
 
     state: InvocationState
     attempt: int
     lines: int
-    """How many it has written."""
+    """The number of lines it has written."""
 
 
 class InvocationQueue(Protocol):
@@ -76,13 +77,14 @@ class InvocationQueue(Protocol):
     async def claim(self, node_id: str, *, limit: int, wait_s: float = 0.0) -> Sequence[Invocation]:
         """Lease up to `limit` queued invocations to `node_id`. Waits up to `wait_s` for one.
 
-        Tasks with the least running come first, then the oldest. Expired leases are ended before: a cancelled
-        invocation is cancelled, one with a retry left is queued again, any other has crashed. A lease expires
-        only after this process has been up for its whole length. A limit of 0 only ends leases.
+        Tasks with the fewest running invocations come first, then the oldest. Expired leases are ended
+        before: a cancelled invocation is cancelled, one with a retry left is queued again, any other has
+        crashed. A lease expires only after this process has been up for its whole length. A limit of 0 only
+        ends leases.
 
-        An attempt begins with its first report, and a node runs nothing before it sent that. So an invocation
-        that was leased and never begun is queued again without using a retry: the response may have been
-        lost.
+        An attempt begins with its first report, and a node runs nothing before it sent that report. So an
+        invocation that was leased and never begun is queued again without using a retry: the response may
+        have been lost.
         """
 
     async def report(
@@ -95,17 +97,17 @@ class InvocationQueue(Protocol):
     ) -> LeaseVerdict:
         """Append new lines, record the end if there is one, and renew the lease.
 
-        A report of an older attempt, or of one that has ended, changes nothing and returns `lost`. The
-        attempt numbers its lines in rising order; known ones are skipped, so a report may be repeated. They
-        are stored under numbers that continue over all attempts. If a cancellation was requested, an ending
-        that the node chose (`cancelled`, `revoked`, `node_stopped`) is that cancellation. Otherwise `crashed`
-        counts as the loss of the node, retries included.
+        A report of an older attempt, or of an ended one, changes nothing and returns `lost`. The attempt
+        numbers its lines in rising order. Known lines are skipped, so a report may be repeated. Lines are
+        stored under numbers that continue over all attempts. If a cancellation was requested, an end that the
+        node chose (`cancelled`, `revoked`, `node_stopped`) counts as that cancellation. Otherwise `crashed`
+        counts as the loss of the node, including retries.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvocationEntry:
-    """An invocation with what only the queue knows."""
+    """An invocation with the fields that only the queue has."""
 
     invocation: Invocation
     losses: int = 0
@@ -154,7 +156,7 @@ def lease_entry(entry: InvocationEntry, *, node_id: str, now_ms: int) -> Invocat
 
 def expire_lease(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
     node_id = entry.invocation.node_id
-    message = f"its node `{node_id}` no longer reports: how far the run came is not known"
+    message = f"its node `{node_id}` no longer reports: the progress of the run is unknown"
     lost = InvocationResult(state="crashed", ended_by="node_lost", message=message)
     return _crash_or_requeue(entry, lost, now_ms)
 
@@ -191,14 +193,14 @@ def cancel_entry(entry: InvocationEntry, now_ms: int) -> InvocationEntry:
         return entry
     marked = _update(entry, is_cancel_asked=True)
     if state == "queued":
-        return _end(marked, _cancelled_ending("it was cancelled before it began"), now_ms)
+        return _end(marked, _cancelled_ending("the invocation was cancelled before it began"), now_ms)
     return marked
 
 
 def _crash_or_requeue(entry: InvocationEntry, ending: InvocationResult, now_ms: int) -> InvocationEntry:
     known = entry.invocation
     if known.is_cancel_asked:
-        return _end(entry, _cancelled_ending("its node was lost while it was being cancelled"), now_ms)
+        return _end(entry, _cancelled_ending("its node was lost during the cancellation"), now_ms)
     if known.started_ms is None:
         return _requeue(entry)
     if entry.losses < known.retries:

@@ -1,7 +1,7 @@
 """The queue of invocations in SQL, the same for every engine.
 
-Claimers at several replicas take different rows at once: each locks what it takes and skips what another one
-has locked. SQLite has one writer, and nothing to skip.
+Claimers at several replicas claim different rows at once: each locks its rows and skips locked ones. SQLite
+has one writer, and nothing to skip.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _ROW: Final = INVOCATIONS.c
 _LIGHT: Final = [column for column in _ROW if column.name not in {"input", "stdout", "stderr"}]
 _WITH_INPUT: Final[Sequence[sa.ColumnElement[Any]]] = [*_LIGHT, _ROW.input]
 _EXPIRED: Final = (_ROW.state == "running") & (_ROW.lease_until_ms < sa.bindparam("now_ms"))
-# Columns that hold the field of the same name.
+# Columns that have the field of the same name.
 _CREATED: Final = ("task_id", "revision", "created_ms", "retries", "idempotency_key")
 _STATE: Final = "state", "attempt", "node_id", "started_ms", "lease_until_ms", "is_cancel_asked", "ended_ms"
 _COUNTS: Final = ("losses", "heard", "lines")
@@ -47,13 +47,14 @@ _COUNTS: Final = ("losses", "heard", "lines")
 
 @dataclass(eq=False)
 class Invocations(SharedTable):
-    """The queue and its history, as every replica on one database sees them. An `InvocationQueue`."""
+    """The queue and its history, shared by every replica on one database. An `InvocationQueue`."""
 
     limits: rules.QueueLimits = rules.DEFAULT_QUEUE_LIMITS
     _count: ChangeCounter = field(default_factory=ChangeCounter, init=False)
     _queued: ChangeCounter = field(default_factory=ChangeCounter, init=False)
     _up_since_ms: int | None = field(default=None, init=False)
-    """Since when the database has answered every claim. Before, reports of nodes may have failed, too."""
+    """Since when the database has responded to every claim. Before that, reports of nodes may have failed,
+    too."""
 
     @transaction("queue")
     def create(self, connection: Connection, invocation: Invocation) -> InvocationCreation:
@@ -65,7 +66,7 @@ class Invocations(SharedTable):
         if (earlier := _read_earlier(connection, invocation)) is not None:
             return earlier
         if (queued := _count_queued(connection)) >= self.limits.max_queued:
-            raise QueueFull(f"{queued} invocations wait already")
+            raise QueueFull(f"{queued} invocations are already queued")
         # Two replicas may get the same idempotency key at once: then one of them inserts nothing.
         if insert_new(connection, INVOCATIONS, [_new_row(invocation)]):
             return InvocationCreation(invocation, is_new=True)
@@ -118,7 +119,7 @@ class Invocations(SharedTable):
 
     @transaction("runs")
     def cancel(self, connection: Connection, invocation_id: str) -> Invocation:
-        """End a queued invocation, request the end of a running one. Raises NotFound."""
+        """End a queued invocation, or request the end of a running one. Raises NotFound."""
         now_ms = self.read_clock_ms(connection)
         position, entry = _lock(connection, invocation_id)
         if entry is None:
@@ -158,7 +159,7 @@ class Invocations(SharedTable):
 
     @transaction()
     def marks(self, connection: Connection, ids: Collection[str]) -> Mapping[str, rules.InvocationProgress]:
-        """Return the progress of those that exist, in one query."""
+        """Return the progress of the existing ones, in one query."""
         query = select(_ROW.id, _ROW.state, _ROW.attempt, _ROW.lines).where(_ROW.id.in_(ids))
         return {known: rules.InvocationProgress(*found) for known, *found in connection.execute(query)}
 
@@ -179,7 +180,7 @@ class Invocations(SharedTable):
 
     @transaction("leases")
     def forget(self, connection: Connection, *, now_ms: int) -> None:
-        """Delete invocations that ended long ago, and the oldest of too many of a task."""
+        """Delete invocations that ended long ago, and the oldest if a task has too many."""
         newest_first = func.row_number().over(partition_by=_ROW.task_id, order_by=_ROW.position.desc())
         placed = select(_ROW.position, _ROW.ended_ms, newest_first.label("place"))
         ended = placed.where(_ROW.state.in_(ENDED)).subquery("ended").c
@@ -193,7 +194,7 @@ class Invocations(SharedTable):
         return await self._count.changed(seen)
 
     def wake(self, *, is_queued: bool) -> None:
-        """Wake those who wait, after a change here or by another replica."""
+        """Wake waiting tasks after a change here or by another replica."""
         self._count.increment()
         if is_queued:
             self._queued.increment()
@@ -262,7 +263,7 @@ def _read_invocation(connection: Connection, *where: sa.ColumnElement[bool]) -> 
 
 def _lock_next(connection: Connection, limit: int) -> list[Row[Any]]:
     """Lock the next in the queue. Rows that another claimer has locked are skipped, not waited for."""
-    # Sorted here: a planner that misjudges how many rows there are takes a hundred times as long.
+    # Sorted here: a planner that misjudges the number of rows takes a hundred times as long.
     queued = select(_ROW.position, _ROW.task_id).where(_ROW.state == "queued").order_by(_ROW.position)
     running = select(_ROW.task_id, func.count().label("many")).where(_ROW.state == "running")
     counts = {row.task_id: row.many for row in connection.execute(running.group_by(_ROW.task_id))}
@@ -284,7 +285,7 @@ def _lock(connection: Connection, invocation_id: str) -> tuple[int, InvocationEn
 
 
 def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation | None:
-    """Return the invocation that has the idempotency key already. Raises Conflict if its input differs."""
+    """Return the earlier invocation with the idempotency key. Raises Conflict if its input differs."""
     if new.idempotency_key is None:
         return None
     earlier = _read_invocation(
@@ -297,8 +298,8 @@ def _read_earlier(connection: Connection, new: Invocation) -> InvocationCreation
         return None
     if earlier.input != new.input:
         raise Conflict(
-            f"the key `{earlier.idempotency_key}` was used with another input before",
-            hint="give each call its own key, and repeat a call with the same input",
+            f"the idempotency key `{earlier.idempotency_key}` was used with another input before",
+            hint="use a new key for each call, and repeat a call with the same input",
         )
     return InvocationCreation(earlier, is_new=False)
 

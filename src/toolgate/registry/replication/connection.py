@@ -1,6 +1,6 @@
-"""The connection of a node to the control plane by gRPC. The only module of a node that knows the library.
+"""The connection of a node to the control plane by gRPC. Only this module of a node knows the library.
 
-It carries a key, so it uses TLS beyond this machine unless the operator insists otherwise. Every call but the
+It carries a key, so beyond this machine it uses TLS, unless the operator allows plaintext. Every call but the
 watch has a deadline, and the watch has bookmarks. A channel that fails is closed, and the next one goes to
 the next replica.
 """
@@ -47,7 +47,7 @@ MAX_DETAILS: Final = 300  # characters, of an error: a message for people has a 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # The sync decides when to reconnect: the library merely must not wait longer than it.
+    # The sync decides when to reconnect: the library must not wait longer than it.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # the deadline of a connection attempt
@@ -66,27 +66,26 @@ _FAILURES: Final[Mapping[grpc.StatusCode, type[errors.ToolgateError]]] = {
 _HINTS: Final[Mapping[grpc.StatusCode, str]] = {
     grpc.StatusCode.UNAUTHENTICATED: "put a key of role `node` into the file that `control_key_file` names",
     grpc.StatusCode.PERMISSION_DENIED: "give the node a key of role `node`",
-    grpc.StatusCode.UNIMPLEMENTED: "`control` must name the gRPC address of `toolgate control`",
+    grpc.StatusCode.UNIMPLEMENTED: "set `control` to the gRPC address of `toolgate control`",
 }
 _UNREADABLE: Final[Body] = MappingProxyType(dict.fromkeys(ID_FIELDS.values()))
-"""The body of a record whose JSON cannot be read. No record parses from it, so it is left out and reported.
-"""
+"""The body of a record with unreadable JSON. No record parses from it, so it is omitted and reported."""
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 A = TypeVar("A", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAddress:
-    """Where the control plane is, and how to authenticate there."""
+    """The address of the control plane, and the credentials for it."""
 
     targets: tuple[str, ...]
     """`HOST:PORT` of each replica."""
     key: str | None = None
     """None: the control plane is on this machine and trusts it."""
     ca: bytes | None = None
-    """PEM. None: plain text to this machine, the authorities of the system for any other."""
+    """PEM. None: plain text to this machine, the system's certificate authorities for any other."""
     allows_plaintext: bool = False
-    """Plain text to any machine, if `ca` is None: for networks that encrypt by themselves."""
+    """Plain text to any machine if `ca` is None: for networks with their own encryption."""
 
 
 @asynccontextmanager
@@ -96,8 +95,8 @@ async def open_control_connection(
     jitter: Callable[[], float] = random.random,
     max_listing_bytes: int = MAX_LISTING_BYTES,
 ) -> AsyncIterator["GrpcControlConnection"]:
-    """Open a connection to the control plane. It connects with the first call."""
-    # Nodes begin at different replicas, so that these share the load.
+    """Open a connection to the control plane. It connects on the first call."""
+    # Nodes begin with different replicas, to distribute the load.
     first = int(jitter() * len(address.targets))
     control = GrpcControlConnection(address, first=first, max_listing_bytes=max_listing_bytes)
     try:
@@ -152,17 +151,17 @@ class _ReplicaChannel:
             yield call
         except grpc.aio.AioRpcError as exc:
             code = exc.code()
-            # The other end is untrusted until it has authenticated.
+            # The peer is untrusted until it has authenticated.
             details = printable(redact_text((exc.details() or "")[:MAX_DETAILS])) or code.name.lower()
             kind = _FAILURES.get(code, errors.ControlUnavailable)
-            raise kind(f"control at `{self.target}`: {details}", hint=_HINTS.get(code)) from exc
+            raise kind(f"control plane at `{self.target}`: {details}", hint=_HINTS.get(code)) from exc
         except grpc.aio.BaseError as exc:
             raise errors.ControlUnavailable(f"the connection to `{self.target}` failed") from exc
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Not this task was cancelled but the call: its channel was closed meanwhile.
+            # The call was cancelled, not this task: its channel was closed meanwhile.
             raise errors.ControlUnavailable(f"the connection to `{self.target}` was closed") from exc
         finally:
             call.cancel()
@@ -197,7 +196,7 @@ class GrpcControlConnection:
         with replica.list_records(CALL_TIMEOUT_S) as parts:
             async for part in parts:
                 return _position(part)  # leaving the block cancels the rest
-        raise errors.ControlUnavailable(f"control at `{replica.target}` lists nothing")
+        raise errors.ControlUnavailable(f"control plane at `{replica.target}` sent an empty listing")
 
     @asynccontextmanager
     async def watch_records(self, since: HistoryPosition) -> AsyncIterator[AsyncIterator[ChangeBatch]]:
@@ -223,7 +222,7 @@ class GrpcControlConnection:
         return tuple((await self.call("Report", request, node_pb2.ReportResponse)).wanted)
 
     def read_artifact(self, package_id: str, ref: PackageRef) -> AsyncGenerator[bytes, None]:
-        """Yield the archive of a package in pieces. Raises NotFound. The caller bounds the size and checks
+        """Yield the archive of a package in pieces. Raises NotFound. The caller limits the size and checks
         the hash."""
         request = node_pb2.ReadArtifactRequest(package_id=package_id, version=ref.version, sha256=ref.sha256)
         return self._read("ReadArtifact", request, node_pb2.ReadArtifactResponse)
@@ -248,7 +247,7 @@ class GrpcControlConnection:
         return [EndedSession(one.nonce, one.until_ms, one.at_ms) for one in response.ended]
 
     async def record_events(self, request: node_pb2.RecordEventsRequest) -> int:
-        """Send a piece of this node's audit log. Returns the number up to which control has it."""
+        """Send a piece of this node's audit log. Returns the number up to which the control plane has it."""
         return int((await self.call("RecordEvents", request, node_pb2.RecordEventsResponse)).taken)
 
     def _replica(self) -> _ReplicaChannel:
@@ -260,7 +259,7 @@ class GrpcControlConnection:
 
     @asynccontextmanager
     async def _rotate_on_failure(self) -> AsyncIterator[_ReplicaChannel]:
-        """Yield the channel, and close it if the block fails: its connection may be dead, unnoticed."""
+        """Yield the channel, and close it if the block fails: its connection may be dead without notice."""
         replica = self._replica()
         try:
             yield replica
@@ -282,19 +281,19 @@ async def _collect_listing(
     size = 0
     async for part in parts:
         if position not in {None, _position(part)}:
-            raise errors.ControlUnavailable(f"control at `{replica.target}` mixed two listings")
+            raise errors.ControlUnavailable(f"control plane at `{replica.target}` mixed two listings")
         position = _position(part)
         size += part.ByteSize()
         if size > max_bytes:
             raise errors.ControlUnavailable(
-                f"control at `{replica.target}` lists more than {max_bytes} bytes"
+                f"control plane at `{replica.target}` lists more than {max_bytes} bytes"
             )
         records += (_parse_record(record, part.revision) for record in part.records)
         if part.is_last:
             return RecordList(
                 epoch=part.epoch, revision=part.revision, digest=part.digest, records=tuple(records)
             )
-    raise errors.ControlUnavailable(f"the listing of control at `{replica.target}` is incomplete")
+    raise errors.ControlUnavailable(f"the listing of the control plane at `{replica.target}` is incomplete")
 
 
 def _position(part: node_pb2.ListRecordsResponse) -> HistoryPosition:
@@ -307,7 +306,7 @@ async def _parse_batches(
     async for response in responses:
         changes = tuple(_parse_change(record, response.revision) for record in response.changes)
         yield ChangeBatch(revision=response.revision, changes=changes, digest=response.digest)
-    raise errors.ControlUnavailable(f"control at `{replica.target}` ended the watch")
+    raise errors.ControlUnavailable(f"control plane at `{replica.target}` ended the watch")
 
 
 def _parse_record(record: node_pb2.Record, revision: int) -> StoredRecord:
@@ -347,6 +346,6 @@ def is_plaintext(target: str, address: ControlAddress) -> bool:
 
 
 def load_system_authorities() -> bytes | None:
-    """Return the authorities the machine trusts, as PEM. None if it has none: the library brings its own."""
+    """Return the system's certificate authorities as PEM. None if it has none: the library has its own."""
     trusted = ssl.create_default_context().get_ca_certs(binary_form=True)
     return "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode() or None

@@ -1,11 +1,13 @@
 """Approvals, invocations and quotas as a node uses them: requested from the control plane.
 
 A lost response never causes a second call:
-- a claim whose response is lost has begun nothing; a failed report is repeated, and the control plane skips
-  known lines
-- a lost verdict may have used an approval up: the call is not sent, and someone has to approve it again
-- a lost grant may have counted calls that no node sends, and tokens reported twice are counted twice: never
-  more than the limit
+
+- If the response to a claim is lost, nothing has begun. A failed report is repeated, and the control plane
+  skips known lines.
+- If a verdict is lost, it may have used an approval: the call is not sent, and an approver has to approve it
+  again.
+- If a grant is lost, it may have counted calls that no node sends, and tokens reported twice are counted
+  twice: never more than the limit.
 """
 
 from collections.abc import Sequence
@@ -23,10 +25,11 @@ from toolgate.proto import node_pb2
 from toolgate.registry.approvals import ApprovalOutcome, ApprovalVerdict, ElicitedDecision
 from toolgate.registry.invocations import LeaseVerdict
 
-CALL_TIMEOUT_S: Final = 10.0  # as long as the control plane lets a statement of PostgreSQL run
+CALL_TIMEOUT_S: Final = 10.0  # the limit of a PostgreSQL statement at the control plane
 MAX_WAIT_S: Final = 30.0  # of one claim: below the minute after which many proxies end a silent stream
 LINES_BYTES: Final = 2 * 1024 * 1024
-"""Of one report, about: an eighth of the largest message. A longer log is reported in parts."""
+"""The approximate limit of one report: an eighth of the largest message. A longer log is reported in
+parts."""
 A = TypeVar("A", bound=Message)
 _decode_principal: Final = msgspec.json.Decoder(Principal).decode
 
@@ -84,7 +87,7 @@ def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
     try:
         principal = _decode_principal(sent.principal)
     except msgspec.MsgspecError as exc:
-        raise ControlUnavailable("the control plane names a principal that this node cannot read") from exc
+        raise ControlUnavailable("the control plane sent a principal that this node cannot read") from exc
     same = (
         "invocation_id",
         "task_id",
@@ -132,7 +135,7 @@ class RemoteApprovals:
 
     async def _request(self, method: str, request: Message) -> ApprovalVerdict:
         response = await self._control.call(method, request, node_pb2.AskApprovalResponse)
-        # A newer control plane may have other outcomes. None of them lets a call pass.
+        # A newer control plane may have other outcomes. None of them allows a call.
         is_known = response.outcome in get_args(ApprovalOutcome)
         outcome = cast("ApprovalOutcome", response.outcome) if is_known else "waiting"
         others: dict[str, Any] = {name: getattr(response, name) for name in ApprovalVerdict._fields[1:]}

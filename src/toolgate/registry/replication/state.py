@@ -1,6 +1,6 @@
 """The registry as a node serves it: every record parsed, at one revision, updated as it changes.
 
-A record that does not parse is left out and logged. It never stops the others from being served, and is never
+A record that does not parse is omitted and logged. It never prevents others from being served, and is never
 served in part.
 """
 
@@ -39,7 +39,7 @@ class RegistryState:
     revision: int
     epoch: str
     digest: str = field(default="", compare=False)
-    """Of the log up to `revision`."""
+    """The digest of the log up to `revision`."""
     servers: Mapping[str, ServerRecord] = field(default_factory=lambda: MappingProxyType({}))
     tasks: Mapping[str, Task] = field(default_factory=lambda: MappingProxyType({}))
     profiles: Mapping[str, Profile] = field(default_factory=lambda: MappingProxyType({}))
@@ -60,8 +60,8 @@ class RegistryState:
 async def watch_registry(store: "Store") -> AsyncGenerator[RegistryState, None]:
     """Yield the current state, then a new one after each commit. Ends when the store is closed.
 
-    A watch that ends early (the reader was slow, the log was compacted) resumes by listing. The first listing
-    must succeed. Later ones are retried, and the last state stays valid meanwhile.
+    A watch that ends early (slow reader, compacted log) resumes by listing. The first listing must succeed.
+    Later ones are retried, and the last state stays valid meanwhile.
     """
     listing = await store.list()
     while True:
@@ -86,7 +86,7 @@ async def _list_again(store: "Store") -> RecordList:
         try:
             return await store.list()
         except StorageUnavailable as exc:
-            _log.warning("the registry cannot be listed: %s", exc)
+            _log.warning("cannot list the registry: %s", exc)
             await asyncio.sleep(LIST_AGAIN_S)
 
 
@@ -108,8 +108,8 @@ def _apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
 
 
 def find_changed_principals(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:
-    """Return the callers whose integrations changed, if nothing else did. None: something else did, or may
-    have.
+    """Return the callers whose integrations changed, if nothing else changed. None: something else did, or
+    may have.
 
     Compares by identity: `apply_batch` keeps the maps of the kinds that a transaction does not touch.
     """
@@ -129,7 +129,7 @@ def _apply_bodies(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body |
     maps: dict[str, dict[str, Any]] = {}
     for kind, record_id, body in bodies:
         if kind not in _KINDS:
-            continue  # a newer control plane knows it
+            continue  # a kind of a newer control plane
         name = f"{kind}s"  # the field of the state
         if name not in maps:
             maps[name] = dict(getattr(state, name))
@@ -145,11 +145,11 @@ def _apply_bodies(state: RegistryState, bodies: Iterable[tuple[Kind, str, Body |
 
 def _parse_or_report(kind: Kind, record_id: str, body: Body) -> Record | None:
     try:
-        # Lenient: a newer control plane may have written fields that this node does not know yet.
+        # Lenient: a newer control plane may have written fields that this node does not know.
         return parse_record(kind, record_id, body, strict=False)
     except InvalidRecord as exc:
-        _log.warning("%s `%s` is left out, it is not valid: %s", kind, record_id, exc)
-    # A substitute, if callers would reach more without the record.
+        _log.warning("%s `%s` is omitted because it is invalid: %s", kind, record_id, exc)
+    # A substitute, if callers could reach more without the record.
     if kind == "pin":
         return Pin(server_id=record_id)  # the server offers nothing
     if kind == "choice":  # its caller reaches nothing

@@ -1,8 +1,8 @@
 """How a node follows the control plane: it lists, watches from there, and polls as a safety net.
 
-The node always serves the newest complete state it has. While the control plane is unavailable it keeps
-serving that, reports so in `status`, and reconnects by itself. A state is replaced by whole transactions
-only, and within one history never by an older one.
+The node always serves its newest complete state. While the control plane is unavailable it keeps serving that
+state, reports it in `status`, and reconnects. Only whole transactions replace a state, and within one history
+never an older state.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from toolgate.model.revisions import ChangeBatch, RecordList
 from toolgate.registry.replication.state import RegistryState, apply_batch, parse_listing
 
 _log: Final = logging.getLogger(__name__)
-_MAX_DOUBLINGS: Final = 32  # the bound is far exceeded by then, and 2 ** n stays a small number
+_MAX_DOUBLINGS: Final = 32  # far beyond the bound, and 2 ** n stays a small number
 
 
 class HistoryPosition(NamedTuple):
@@ -29,7 +29,7 @@ class HistoryPosition(NamedTuple):
     epoch: str
     revision: int
     digest: str = ""
-    """Of the log up to `revision`. Empty if unknown: earlier releases have none."""
+    """The digest of the log up to `revision`. Empty if unknown: earlier releases have none."""
 
     def differs_from(self, other: "HistoryPosition") -> bool:
         """Whether the two are known to belong to different histories."""
@@ -40,7 +40,7 @@ class HistoryPosition(NamedTuple):
 
 
 class ControlConnection(Protocol):
-    """The control plane, as a node follows it. Every failure is a ToolgateError, and most are temporary.
+    """The control plane as a node follows it. Every failure is a ToolgateError, and most are temporary.
 
     One suite in `tests/contract/` runs against each implementation.
     """
@@ -54,14 +54,14 @@ class ControlConnection(Protocol):
     def watch_records(
         self, since: HistoryPosition
     ) -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
-        """Iterate over batches after `since`, with a bookmark every few seconds without one.
+        """Iterate over batches after `since`, with a bookmark every few seconds without a batch.
 
         Raises Compacted if the log does not reach back to `since` or has another history, and WatchLagged if
-        this reader is too slow: in both cases list again. It may also just end.
+        this reader is too slow: in both cases, list again. It may also just end.
         """
 
     async def report(self, report: NodeReport, definitions: Sequence[Definitions]) -> Sequence[str]:
-        """Report to the control plane. Returns the ids of servers whose definitions it wants."""
+        """Report to the control plane. Returns the ids of servers whose definitions it requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +70,12 @@ class SyncLimits:
 
     backoff_s: float = 0.2
     backoff_max_s: float = 10.0
-    """A wait is random, up to a bound that doubles from the first to the second (full jitter)."""
+    """A wait is random, up to a bound that doubles from the first value to the second (full jitter)."""
     resume_max_s: float = 1.0
-    """The bound after a watch that delivered: however often watches break, changes arrive within 2 s."""
+    """The bound after a watch that delivered: even if watches break often, changes arrive within 2 s."""
     relist_spread_s: float = 1.0
-    """What makes one node list again mostly concerns all: each waits for a random part of this."""
+    """A cause that makes one node list again mostly concerns all nodes: each waits for a random part of
+    this."""
     poll_min_s: float = 30.0
     poll_max_s: float = 120.0
     silence_s: float = 10.0
@@ -84,7 +85,7 @@ class SyncLimits:
     settle_s: float = 2.0
     """How long a watch may take to deliver what a poll found."""
     behind_s: float = 10.0
-    """How long the control plane must be at an older revision to be considered restored from a backup."""
+    """How long the control plane must be at an older revision before it counts as restored from a backup."""
 
 
 DEFAULT_LIMITS: Final = SyncLimits()
@@ -95,7 +96,7 @@ class SyncStatus:
     """The status of a node's sync."""
 
     is_degraded: bool = False
-    """The served state may be outdated."""
+    """Whether the served state may be outdated."""
     last_error: str = ""
     """Why it is, or last was, degraded."""
     code: str = ""
@@ -147,7 +148,7 @@ class NodeSync:
     _has_received: bool = field(default=False, init=False)
     """Whether the control plane has sent anything since the last attempt began."""
     _is_replay: bool = field(default=False, init=False)
-    """Whether the watch still replays, which is until its first bookmark."""
+    """Whether the watch still replays, until its first bookmark."""
     _behind_since_s: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -161,14 +162,15 @@ class NodeSync:
                 await asyncio.sleep(wait_s)
 
     async def _follow(self) -> float:
-        """List if needed, and watch until that ends. Returns how long to wait before the next attempt."""
+        """List if needed, and watch until the watch ends. Returns how long to wait before the next
+        attempt."""
         self._has_received = False
         try:
             if self._state is None or self._is_relist_due:
                 await self._list()
             await self._watch()
         except (Compacted, WatchLagged) as exc:
-            _log.warning("the watch of the control plane cannot resume, listing: %s", exc)
+            _log.warning("the watch of the control plane cannot resume, listing again: %s", exc)
             self._note(relists=self.status.relists + 1)
             self._is_relist_due = True
             return self._backoff.wait_s(at_least_up_to_s=self.limits.relist_spread_s)
@@ -176,7 +178,8 @@ class NodeSync:
             # Resume a watch that delivered and then broke: most often nothing is wrong.
             if self._has_received:
                 return self._backoff.wait_s(at_most_s=self.limits.resume_max_s)
-            # After an outage it may have been restored to an earlier state and be past our revision again.
+            # After an outage, a control plane restored to an earlier state may have passed our revision
+            # again.
             self._is_relist_due |= self.status.is_degraded
             self._on_failure(exc)
         return self._backoff.wait_s()
@@ -189,12 +192,13 @@ class NodeSync:
         self._is_relist_due = False
         is_first = self._state is None
         self._replace_state(state)
-        # Later the watch's first bookmark counts: a control plane that cannot be watched is not followed.
+        # Later the first bookmark of the watch counts: a node does not follow a control plane that it cannot
+        # watch.
         if is_first:
             self._on_current()
 
     def _check_age(self, listing: RecordList) -> None:
-        """Refuse an older state of the same history, until it persists: then it was restored."""
+        """Reject an older state of the same history, until it persists: then it was restored."""
         state = self._state
         if state is None or listing.epoch != state.epoch or listing.revision >= state.revision:
             self._behind_since_s = None
@@ -202,10 +206,10 @@ class NodeSync:
         now_s = _now_s()
         if self._behind_since_s is None:
             self._behind_since_s = now_s
-        older = f"control is at revision {listing.revision}, this node has {state.revision} already"
+        older = f"the control plane is at revision {listing.revision}, this node already at {state.revision}"
         if now_s - self._behind_since_s < self.limits.behind_s:
             raise ControlUnavailable(older)
-        _log.warning("%s: it must have been restored, and is followed", older)
+        _log.warning("%s: the control plane was restored, following it", older)
         self._behind_since_s = None
 
     async def _watch(self) -> None:
@@ -221,35 +225,35 @@ class NodeSync:
             ):
                 async for batch in batches:
                     self._check_poll()
-                    self._timeout.reschedule(None)  # the time this node takes is not silence
+                    self._timeout.reschedule(None)  # the time that this node needs is not silence
                     await self._on_batch(batch)
                     self._timeout.reschedule(_now_s() + self.limits.silence_s)
         except TimeoutError as exc:
             self._check_poll()
-            raise ControlUnavailable(f"control was silent for {self.limits.silence_s:g} s") from exc
+            raise ControlUnavailable(f"the control plane was silent for {self.limits.silence_s:g} s") from exc
         finally:
             self._timeout = None
             if _now_s() - began_s >= self.limits.held_s:
                 self._backoff.forgive()
-        raise ControlUnavailable("control ended the watch")
+        raise ControlUnavailable("the control plane ended the watch")
 
     def _check_poll(self) -> None:
-        """End the watch if a poll requested so: a batch at the same moment would reset the timeout."""
+        """End the watch if a poll requested it: a batch at the same moment would reset the timeout."""
         if self._is_relist_due:
-            raise WatchLagged("a poll found what the watch did not deliver")
+            raise WatchLagged("a poll found a change that the watch did not deliver")
 
     async def _on_batch(self, batch: ChangeBatch) -> None:
         state = self._state
         assert state is not None
         if self._position.differs_from(HistoryPosition(state.epoch, batch.revision, batch.digest)):
-            raise Compacted(f"control has another history at revision {batch.revision}")
+            raise Compacted(f"the control plane has another history at revision {batch.revision}")
         if batch.revision > state.revision:
-            # Revisions have no holes, and a bookmark is about what was delivered before it.
+            # Revisions have no gaps, and a bookmark covers what was delivered before it.
             if not batch.changes or batch.revision != state.revision + 1:
                 raise WatchLagged(f"the watch went from revision {state.revision} to {batch.revision}")
             self._replace_state(await apply_batch(state, batch))
         self._is_replay &= bool(batch.changes)
-        # A replayed batch is not yet current.
+        # A replayed batch does not make the state current.
         if batch.revision >= state.revision and not self._is_replay:
             self._on_current()
 
@@ -276,15 +280,17 @@ class NodeSync:
             timeout.reschedule(_now_s())
 
     async def _is_behind(self) -> bool:
-        """Whether the control plane has moved on without the watch, and is not just a moment ahead of it."""
+        """Whether the control plane has advanced without the watch, and is not just a moment ahead of it."""
         before = self._position
         try:
             found = await self.connection.newest()
         except ToolgateError as exc:
-            _log.debug("a poll of control failed: %s", exc)  # the watch decides whether it is available
+            _log.debug(
+                "a poll of the control plane failed: %s", exc
+            )  # the watch decides whether it is available
             return False
         if self._position.epoch != before.epoch:
-            return False  # it listed meanwhile, so what was found may be older
+            return False  # it listed meanwhile, so the found position may be older
         if found.differs_from(before) or found.revision < before.revision:
             return True
         if found.revision > self._position.revision:
@@ -301,7 +307,7 @@ class NodeSync:
         return HistoryPosition(state.epoch, state.revision, state.digest)
 
     def _on_current(self) -> None:
-        """Note that the control plane is available and the state current."""
+        """Note that the control plane is available and the state is current."""
         if self.status.is_degraded:
             _log.warning("the control plane is available again; serving revision %d", self.status.revision)
         self._has_received = True
@@ -312,7 +318,7 @@ class NodeSync:
         is_news = not self.status.is_degraded or exc.code != self.status.code
         self._note(is_degraded=True, last_error=str(exc), code=exc.code)
         if is_news:
-            served = "nothing is served yet" if self._state is None else "the last state is served"
+            served = "nothing to serve" if self._state is None else "serving the last state"
             _log.warning("degraded, %s: %s; %s", served, exc, exc.hint)
 
 

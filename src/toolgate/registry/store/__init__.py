@@ -1,4 +1,4 @@
-"""The revisioned store of everything governed, on SQLite or PostgreSQL. Its limits are here.
+"""The revisioned store of all governed records, on SQLite or PostgreSQL, and its limits.
 
 - `sql_store.py`    `Store`: commit, list, watch, history, compaction
 - `side_tables.py`  reports, pinned definitions, ended sessions and the catalog, next to the records
@@ -26,19 +26,19 @@ WATCH_BUFFER: Final = 1_024  # batches a watcher may fall behind. One more ends 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
-    """How much a store keeps. Tests pass smaller limits."""
+    """The limits of a store. Tests pass smaller ones."""
 
     approvals: ApprovalLimits = DEFAULT_APPROVAL_LIMITS
     queue: QueueLimits = DEFAULT_QUEUE_LIMITS
     max_ended_sessions: int = MAX_ENDED
     watch_buffer: int = WATCH_BUFFER
     timeout_s: float = 20.0
-    """How long a caller waits for PostgreSQL. It ends a statement after 10 s; a transaction has few of them.
-    """
+    """How long a caller waits for PostgreSQL. It ends a statement after 10 s; a transaction has few
+    statements."""
     close_s: float = 3.0
-    """How long a store that is closed waits for the transactions under way."""
+    """How long closing a store waits for transactions in flight."""
     poll_s: float = 3.0
-    """How late a replica sees a change whose notification was lost: some connection poolers drop them."""
+    """The longest delay of a change whose notification was lost: some connection poolers drop them."""
 
 
 DEFAULT_STORE_LIMITS: Final = StoreLimits()
@@ -48,5 +48,5 @@ class QuotaSource(Protocol):
     """Quotas as a node uses them."""
 
     async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
-        """Return a grant for each request, in their order. It is counted before it is returned. A request
-        also reports what the node spent of earlier grants, and returns what it will not spend."""
+        """Return a grant for each request, in order. It is counted before it is returned. A request also
+        reports the usage of earlier grants, and returns unused calls."""

@@ -1,9 +1,8 @@
-"""Opens registries: a SQLite file or a PostgreSQL database. Exports them into a file and imports them from
-one.
+"""Opens registries: a SQLite file or a PostgreSQL database. Exports them to a file and imports them.
 
-An import stores nothing before the whole file was found sound, and then all of it in one transaction. It
-keeps revisions and history, and gets a new epoch: nodes that knew another registry list again. PostgreSQL is
-loaded for its users only, since its driver takes as long to load as Toolgate.
+An import first checks the whole file, and then stores all of it in one transaction. It keeps revisions and
+history, and gets a new epoch: nodes that know another registry list again. PostgreSQL is loaded only if it is
+used, because its driver takes as long to load as Toolgate.
 """
 
 import asyncio
@@ -66,7 +65,7 @@ async def open_sqlite_store(
 
 
 def _try_open(path: Path) -> SqliteDatabase | StartRefused:
-    """Return a refusal, not raise it: the caller may be gone, and its future never read."""
+    """Return a refusal instead of raising it: the caller may be gone, and no one would read its future."""
     try:
         return SqliteDatabase(path)
     except StartRefused as exc:
@@ -79,7 +78,7 @@ def _close_opened(opening: Future[SqliteDatabase | StartRefused]) -> None:
 
 
 def is_postgres_url(target: str | Path) -> bool:
-    """Whether `target` is a database to connect to, not a file."""
+    """Whether `target` is a database URL, not a file."""
     return isinstance(target, str) and target.startswith(("postgresql:", "postgres:"))
 
 
@@ -88,7 +87,7 @@ def open_store(
 ) -> AbstractAsyncContextManager[Store]:
     """Open the store at `target`, and create it if needed. Raises StartRefused.
 
-    `waits`: whether to wait for a database that cannot be reached.
+    `waits`: whether to wait for a database that is unreachable.
     """
     if is_postgres_url(target):
         open_postgres_store: Callable[..., AbstractAsyncContextManager[Store]]
@@ -113,7 +112,7 @@ T = TypeVar("T")
 
 
 def export_store(target: str | Path, out: Path, progress: ExportProgress | None = None) -> ExportSummary:
-    """Write the registry at `target` (a SQLite file not in use, or a PostgreSQL URL) into `out`."""
+    """Write the registry at `target` (an unused SQLite file, or a PostgreSQL URL) to `out`."""
     if not is_postgres_url(target) and not Path(target).exists():
         raise StartRefused(f"there is no registry at `{target}`", hint="check the data directory")
     with open_database(target) as database:
@@ -146,7 +145,7 @@ def _fill_registry(
             counts[table.name] += len(rows)
             if progress is not None:
                 progress(counts.total())
-    connection.execute(delete(DIGESTS))  # that of the empty registry
+    connection.execute(delete(DIGESTS))  # the digest of the empty registry
     for rows in _split_rows(iter(digests)):
         connection.execute(insert(DIGESTS), rows)
     statements.store_head(

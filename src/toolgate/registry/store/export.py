@@ -1,8 +1,8 @@
 """A whole registry as one file: JSON lines with a header, the records, the log, and an end with a checksum.
 
-It contains what the store contains, hashes of keys included, so only its owner may read it. It is written
+It contains everything in the store, including hashes of keys, so only its owner may read it. It is written
 under another name and moved into place. It is trusted only as a whole: `check_export` reads all of it and
-reports the line that is wrong.
+reports the invalid line.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ FORMAT: Final = "toolgate-registry"
 VERSION: Final = 1  # of the format; there is one so far
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024  # a change contains a record twice, and a record came in one request
 MAX_ID_CHARS: Final = 64  # of the column `id` of records
-_PROGRESS_EVERY: Final = 500  # many a second, and still few enough to be printed
-ExportProgress = Callable[[int], None]  # called now and then with the number of records and changes done
+_PROGRESS_EVERY: Final = 500  # many per second, and still few enough to print
+ExportProgress = Callable[[int], None]  # called now and then with the number of finished records and changes
 
 
 class ExportHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class ExportEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One line of the file: exactly one of these."""
+    """One line of the file, with exactly one of these members."""
 
     header: ExportHeader | None = None
     record: StoredRecord | None = None
@@ -64,7 +64,7 @@ _decode_header: Final = msgspec.json.Decoder(dict[str, dict[str, object]]).decod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSummary:
-    """What a file contains."""
+    """The content of a file."""
 
     epoch: str
     revision: int
@@ -92,7 +92,7 @@ def write_export(
         sync_directory(path.parent)
     except OSError as exc:
         raise StorageFailed(
-            f"cannot write `{path}`: {exc.strerror}", hint="choose another place, or make room"
+            f"cannot write `{path}`: {exc.strerror}", hint="choose another path, or free space"
         ) from exc
     finally:
         if draft is not None:
@@ -102,7 +102,7 @@ def write_export(
 
 
 def check_export(path: Path) -> ExportHeader:
-    """Read the whole file. Raises ImportRefused with the line that is wrong."""
+    """Read the whole file. Raises ImportRefused with the invalid line."""
     reader = _ExportReader(path)
     for _ in reader.lines():
         pass
@@ -138,7 +138,7 @@ def _write_lines(
 
 
 class _ExportReader:
-    """Checks that the lines of a file make one sound registry. Errors have the line's number."""
+    """Checks that the lines of a file make one consistent registry. Errors contain the line number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -152,7 +152,7 @@ class _ExportReader:
         self.header: ExportHeader
 
     def lines(self) -> Iterator[StoredRecord | RecordChange]:
-        """Yield each record and change after its own checks. The whole is known to be sound at the end."""
+        """Yield each record and change after its own checks. The end confirms the whole file."""
         try:
             with self._path.open("rb") as file:
                 yield from self._read_lines(file)
@@ -167,7 +167,7 @@ class _ExportReader:
             line = self._parse(self._read_line(file))
             if line.end is not None:
                 self._check_end(line.end, before)
-                self._expect(not file.read(1), "there is more after the end")
+                self._expect(not file.read(1), "there is data after the end")
                 return
             if line.record is not None:
                 self._check_record(line.record)
@@ -197,7 +197,7 @@ class _ExportReader:
     def _read_line(self, file: BinaryIO) -> bytes:
         self._number += 1
         text = file.readline(MAX_LINE_BYTES)
-        self._expect(text.endswith(b"\n"), "the file is cut here, or the line is too long")
+        self._expect(text.endswith(b"\n"), "the file is truncated here, or the line is too long")
         self._digest.update(text)
         return text
 
@@ -205,17 +205,19 @@ class _ExportReader:
         try:
             line = _decode(text)
         except _UNREADABLE as exc:
-            raise self._refusal(f"it cannot be read: {exc}") from exc
+            raise self._refusal(f"the line is unreadable: {exc}") from exc
         members = (line.header, line.record, line.change, line.end)
         is_one = sum(member is not None for member in members) == 1
-        self._expect(is_one and (line.header is None or self._number == 1), "it must have exactly one member")
+        self._expect(
+            is_one and (line.header is None or self._number == 1), "the line must have exactly one member"
+        )
         return line
 
     def _check_record(self, stored: StoredRecord) -> None:
         key = RecordKey(stored.kind, stored.id)
-        self._expect(self._changes == 0, "a record among the changes")
+        self._expect(self._changes == 0, "a record follows the changes")
         self._expect(self._previous is None or self._previous < key, f"{key} is out of order, or a duplicate")
-        self._expect(_is_id(stored.id) and "\0" not in stored.actor, f"{key} has no valid id or actor")
+        self._expect(_is_id(stored.id) and "\0" not in stored.actor, f"{key} has an invalid id or actor")
         self._expect(0 < stored.revision <= self.header.revision, f"{key} has an impossible revision")
         self._previous = key
         self._records[key] = (stored.revision, _fingerprint(stored.body))
@@ -226,7 +228,7 @@ class _ExportReader:
         highest = min(self._revision + 1, self.header.revision)
         in_order = self._revision + (self._changes == 0) <= change.revision <= highest
         self._expect(in_order, "the log has a gap, or is out of order")
-        self._expect(_is_id(change.id) and "\0" not in change.actor, f"{key} has no valid id or actor")
+        self._expect(_is_id(change.id) and "\0" not in change.actor, f"{key} has an invalid id or actor")
         is_consistent = (change.operation == "delete") == (after is None)
         self._expect(is_consistent, "the operation does not match the body")
         newest, _ = self._newest.get(key, (0, None))

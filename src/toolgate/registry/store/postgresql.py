@@ -1,9 +1,9 @@
 """The store in PostgreSQL, for any number of control plane replicas on one database.
 
-Every replica reads the log after the newest revision it knows and publishes it to its watchers. Its own
-writes come the same way as those of others, so there is one order. A commit notifies all replicas, and a poll
-finds what a lost notification missed. If a history cannot be followed (the log was cut, the database
-replaced), every watcher ends and lists again.
+Every replica reads the log after its newest revision and publishes it to its watchers. Its own writes arrive
+in the same way as those of others, so there is one order. A commit notifies all replicas, and a poll finds
+changes whose notification was lost. If a history cannot be followed (the log was cut, the database replaced),
+every watcher ends and lists again.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
 from toolgate.registry.store.sql_store import PAGE, Store
 
 _CURRENT_POLLS: Final = 3
-"""What was read more polls ago may be old: another process may have committed since, unnoticed."""
+"""Data that was read more polls ago may be old: another process may have committed without notice."""
 _FIRST_DELAY_S: Final = 0.1  # between attempts to connect: a restart takes PostgreSQL a second
-_LONGEST_DELAY_S: Final = 5.0  # a failover takes it some seconds
+_LONGEST_DELAY_S: Final = 5.0  # a failover takes some seconds
 _TELL_EVERY_S: Final = 60.0
-"""How often a start that waits for its database logs so: enough to be found, and no flood."""
+"""How often a start that waits for its database logs a warning: visible, without flooding the log."""
 _CLOCK_MS: Final = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ async def open_postgres_store(
 ) -> AsyncIterator["PostgresStore"]:
     """Open the store in the database at `url`, and create its tables if needed. Raises StartRefused.
 
-    `waits`: whether to wait for a database that cannot be reached. `channel`: where to listen for commits.
+    `waits`: whether to wait for a database that is unreachable. `channel`: where to listen for commits.
     """
     database = PostgresDatabase(url)
     reader = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="registry-read")
-    # One: writers queue at the database anyway, and so never take a thread from a reader.
+    # One thread: writers queue at the database anyway, and so never take a thread from a reader.
     writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry-write")
     loop = asyncio.get_running_loop()
     try:
@@ -141,7 +141,7 @@ class PostgresStore(Store):
             try:
                 async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
                     await listener.execute(f"LISTEN {channel}")
-                    # What was notified before it listened:
+                    # Changes that were notified before it listened:
                     await self._catch_up()
                     self.reports.count.increment()
                     self.catalog.count.increment()
@@ -150,9 +150,9 @@ class PostgresStore(Store):
                     await self._listen(listener)
             except (psycopg.Error, ToolgateError) as exc:
                 if delay_s == _FIRST_DELAY_S:
-                    _log.warning("cannot listen for changes in the database, trying again: %s", exc)
+                    _log.warning("cannot listen for changes in the database, retrying: %s", exc)
             except Exception:
-                _log.exception("following the database failed, trying again")
+                _log.exception("following the database failed, retrying")
             await asyncio.sleep(random.uniform(0, delay_s))  # noqa: S311 (spreads replicas, guards nothing)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
@@ -171,7 +171,7 @@ class PostgresStore(Store):
                 await self._poll_marks()
 
     async def _publish_own(self, batch: ChangeBatch) -> None:
-        """Publish what was committed here, without a query if it directly follows what is known."""
+        """Publish a local commit, without a query if it directly follows the known revision."""
         async with self._turn:
             known = self._hub.digest
             if batch.revision == self._hub.revision + 1 and known:
@@ -191,7 +191,7 @@ class PostgresStore(Store):
                         partial(statements.read_log_update, after=known, page=PAGE)
                     )
                 except StorageFailed as exc:
-                    _log.error("watchers list again, since the log cannot be read: %s", exc)
+                    _log.error("the log is unreadable, watchers list again: %s", exc)
                     self._restart(await self._transactions.read(statements.read_head))
                     return
                 self._apply(news, known)
@@ -203,7 +203,7 @@ class PostgresStore(Store):
         head = news.head
         is_same = head.epoch == self.epoch and news.digest == self._hub.digest
         if not is_same or head.revision < known or head.compacted > known:
-            _log.warning("watchers list again, since the registry was replaced, cut or restored: %s", head)
+            _log.warning("the registry was replaced, cut or restored, watchers list again: %s", head)
             self._restart(head)
             return
         self._hub.on_compacted(head.compacted)
@@ -221,11 +221,11 @@ class PostgresStore(Store):
             if self._marks.get(table.topic) != mark:
                 self._marks[table.topic] = mark
                 table.count.increment()
-        # Invocations change all the time while something runs, and claimers poll by themselves.
+        # Invocations change constantly while something runs, and claimers poll by themselves.
         self.invocations.wake(is_queued=False)
 
     def _read_clock_ms(self, connection: Connection) -> int:
-        """Read the database's clock: those of replicas may be minutes apart, and a lease lasts seconds."""
+        """Read the database's clock: clocks of replicas may differ by minutes, and a lease lasts seconds."""
         return read_clock_ms(connection)
 
     def _on_committed(self, batch: ChangeBatch) -> None:
@@ -235,7 +235,7 @@ class PostgresStore(Store):
         epoch, revision, digest = self.epoch, self._hub.revision, self._hub.digest
 
         def read(connection: Connection) -> Sequence[ChangeBatch]:
-            """Read batches of the history that is known, and of no other."""
+            """Read batches of the known history only."""
             if (
                 statements.read_head(connection).epoch != epoch
                 or statements.read_digest(connection, revision) != digest

@@ -1,8 +1,8 @@
 """What the store keeps next to the records: reports of nodes, pinned definitions, ended sessions, the
 catalog.
 
-The same for every engine. Bodies are MessagePack, since definitions and schemas are returned as the bytes
-their server wrote, which no JSON column does. A row that cannot be read is left out and logged: nodes report
+The same for every engine. Bodies are MessagePack, because definitions and schemas are returned as the bytes
+that their server wrote, which no JSON column preserves. An unreadable row is omitted and logged: nodes report
 again, and the catalog is rebuilt.
 """
 
@@ -35,7 +35,7 @@ from toolgate.registry.database.tables import (
 )
 from toolgate.registry.database.transactions import ChangeCounter, SharedTable, Topic, transaction
 
-MAX_KEPT_BYTES: Final = 1024 * 1024  # of one pinned definition. No one reads the difference to a larger one
+MAX_KEPT_BYTES: Final = 1024 * 1024  # of one pinned definition. No one reads a diff of a larger one
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 _encode: Final = Encoder(enc_hook=dict).encode  # mappings need not be dicts
@@ -45,16 +45,16 @@ _decode_row: Final = Decoder(CatalogRow)
 _IDS_PER_QUERY: Final = 500  # SQLite takes 32,766 parameters a statement; 500 cost little more than one
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{400}")
 _NAMESPACE: Final = uuid5(NAMESPACE_URL, "toolgate:tool_catalog")
-"""Ids come from names, so that replicas that write the same row write the same id."""
+"""Ids are derived from names, so that replicas that write the same row write the same id."""
 
 
 @dataclass(eq=False)
 class CountedTable(SharedTable):
-    """A table whose changes wake those who wait for the next one."""
+    """A table that wakes waiting tasks when it changes."""
 
     topic: ClassVar[Topic]
     tables: ClassVar[Sequence[Table]]
-    """Those with a time of each change."""
+    """The tables with a time of each change."""
 
     count: ChangeCounter = field(default_factory=ChangeCounter, init=False)
 
@@ -69,7 +69,7 @@ class CountedTable(SharedTable):
 
     @transaction()
     def read_mark(self, connection: Connection) -> Sequence[Any]:
-        """Return a value that differs once something was changed."""
+        """Return a value that differs after each change."""
         queries = [select(func.count(), func.sum(table.c.at_ms)) for table in self.tables]
         return [tuple(connection.execute(query).one()) for query in queries]
 
@@ -137,25 +137,25 @@ def _decode_bodies(table: Table, rows: Collection[Any], decoder: Decoder[T]) -> 
         try:
             found.append(decoder.decode(body))
         except msgspec.MsgspecError as exc:
-            _log.warning("%s: the row `%s` cannot be read, and is left out: %s", table.name, name, exc)
+            _log.warning("%s: unreadable row `%s` is omitted: %s", table.name, name, exc)
     return found
 
 
 class PinnedDefinitions(SharedTable):
-    """The definitions that pins name, by digest: what a changed tool is compared with.
+    """The definitions that pins name, by digest, to compare changed tools with.
 
-    They have no revisions, since a digest only ever means one definition.
+    They have no revisions, because a digest identifies one definition forever.
     """
 
     async def save(self, definitions: Mapping[str, bytes]) -> None:
-        """Save definitions. Those that are known or too large are skipped."""
+        """Save definitions. Known and too large ones are skipped."""
         small = {digest: raw for digest, raw in sorted(definitions.items()) if len(raw) <= MAX_KEPT_BYTES}
         if small:
             await self._insert([{"digest": digest, "definition": raw} for digest, raw in small.items()])
 
     @transaction()
     def read(self, connection: Connection, digests: Collection[str]) -> Mapping[str, bytes]:
-        """Return those that are saved."""
+        """Return the saved definitions."""
         found: dict[str, bytes] = {}
         ordered, table = sorted(digests), PINNED_DEFINITIONS.c
         for begin in range(0, len(ordered), _IDS_PER_QUERY):
@@ -200,7 +200,7 @@ class EndedSessions(SharedTable):
 
     @transaction()
     def list(self, connection: Connection, *, after_ms: int = 0) -> Sequence[EndedSession]:
-        """Return those added since `after_ms` whose ids have not expired, oldest first."""
+        """Return sessions added since `after_ms` whose ids have not expired, oldest first."""
         row = ENDED_SESSIONS.c
         is_valid = row.until_ms > self.read_clock_ms(connection)
         query = select(row.nonce, row.until_ms, row.at_ms).where(row.at_ms >= after_ms, is_valid)
@@ -209,7 +209,7 @@ class EndedSessions(SharedTable):
 
     @transaction("sessions")
     def forget(self, connection: Connection) -> None:
-        """Delete those that expired, and the oldest of too many."""
+        """Delete expired sessions, and the oldest if there are too many."""
         row = ENDED_SESSIONS.c
         now_ms = self.read_clock_ms(connection)
         connection.execute(delete(ENDED_SESSIONS).where(row.until_ms <= now_ms))
@@ -219,10 +219,10 @@ class EndedSessions(SharedTable):
 
 
 class Catalog(CountedTable):
-    """The catalog, a projection without revisions: a row for each tool, and one for each package that says
-    what its rows were made from.
+    """The catalog, a projection without revisions: a row for each tool, and one for each package with the
+    sources of its rows.
 
-    A row is kept whole in `body`. The other columns are for searching by SQL; Toolgate only writes them.
+    A row is stored whole in `body`. The other columns are for SQL searches; Toolgate only writes them.
     """
 
     topic = "catalog"
@@ -232,18 +232,18 @@ class Catalog(CountedTable):
     def replace(
         self, connection: Connection, package_id: str, rows: Sequence[CatalogRow], *, made_from: str
     ) -> bool:
-        """Replace the rows of a package. Returns whether that changed any. `made_from` identifies their
+        """Replace the rows of a package. Returns whether that changed any row. `made_from` identifies their
         sources, so that a restart can skip the package. Equal rows keep their time."""
         _check_rows(package_id, rows)
         at_ms = self.read_clock_ms(connection)
-        # First: it locks the package, so that replicas that write it at once do so one after the other.
+        # First: this locks the package, so that replicas that write it at once do so one after the other.
         source = {"package_id": package_id, "made_from": made_from, "at_ms": at_ms}
         upsert(connection, CATALOG_SOURCES, [source])
         before = {row.tool_name: row for row in _read_rows(connection, package_id)}
         after = keep_times(rows, before)
         new = [row for name, row in after.items() if before.get(name) != row]
         stored = select(TOOL_CATALOG.c.tool_name).where(TOOL_CATALOG.c.package_id == package_id)
-        # All that is not kept as it is, rows that cannot be read included.
+        # Everything that is not kept, including unreadable rows.
         kept = after.keys() - {row.tool_name for row in new}
         gone = [name for name in connection.execute(stored).scalars() if name not in kept]
         if gone:
@@ -255,7 +255,7 @@ class Catalog(CountedTable):
 
     @transaction("catalog")
     def remove(self, connection: Connection, package_id: str) -> bool:
-        """Delete a package. Returns whether there was one."""
+        """Delete a package. Returns whether it existed."""
         tables = (CATALOG_SOURCES, TOOL_CATALOG)
         gone = [connection.execute(delete(table).where(table.c.package_id == package_id)) for table in tables]
         return any(one.rowcount for one in gone)
@@ -267,13 +267,13 @@ class Catalog(CountedTable):
 
     @transaction()
     def made_from(self, connection: Connection) -> dict[str, str]:
-        """Return package id → what its rows were made from."""
+        """Return package id → the sources of its rows."""
         query = select(CATALOG_SOURCES.c.package_id, CATALOG_SOURCES.c.made_from)
         return {row.package_id: row.made_from for row in connection.execute(query)}
 
 
 def keep_times(rows: Sequence[CatalogRow], before: Mapping[str, CatalogRow]) -> dict[str, CatalogRow]:
-    """Return `rows` by tool. A row that says the same as the one `before` keeps its time."""
+    """Return `rows` by tool. A row with the same content as the one `before` keeps its time."""
     kept = {}
     for row in rows:
         old = before.get(row.tool_name)
@@ -288,7 +288,7 @@ def _check_rows(package_id: str, rows: Sequence[CatalogRow]) -> None:
     if len(set(names)) < len(names) or any(row.package_id != package_id for row in rows):
         raise InvalidRecord(f"these are not the rows of the package `{package_id}`")
     if large := [row.full_name for row in rows if _schema_size(row) > MAX_SCHEMA_BYTES]:
-        raise InvalidRecord(f"a schema of `{large[0]}` has more than {MAX_SCHEMA_BYTES} bytes")
+        raise InvalidRecord(f"a schema of `{large[0]}` is larger than {MAX_SCHEMA_BYTES} bytes")
 
 
 def _read_rows(connection: Connection, package_id: str | None = None) -> Sequence[CatalogRow]:

@@ -1,14 +1,14 @@
-"""The store over SQL tables, whatever the engine. One suite in `tests/contract/` runs against each engine.
+"""The store over SQL tables, on any engine. One suite in `tests/contract/` runs against each engine.
 
-Everything governed is `(kind, id) -> body` at a revision. There is one global revision, one higher with each
-transaction. An acknowledged write is durable. The batches of a watch are ordered, unique, atomic, reliable,
-resumable and bookmarked; a watch that cannot keep that promise ends with an error. What is stored next to the
-records has no revisions and is no part of an export.
+Every governed record is `(kind, id) -> body` at a revision. There is one global revision, which rises by one
+with each transaction. An acknowledged write is durable. The batches of a watch are ordered, unique, atomic,
+reliable, resumable and bookmarked; a watch that cannot keep that promise ends with an error. The data next to
+the records has no revisions and is not part of an export.
 
-Watches have one ring of the newest batches, and each a cursor. A watcher replays the log page by page up to
-the revision it began at, gets its bookmark, and is live. A live watcher whose next batch has left the ring
-reads too slowly: it ends with WatchLagged and is never buffered without bound. Revisions have no holes, so
-the next batch is always `cursor + 1`: between log and ring there is no gap and no duplicate.
+All watches share one ring of the newest batches, and each has a cursor. A watcher replays the log page by
+page up to the revision at its start, gets its bookmark, and is live. A live watcher whose next batch has left
+the ring reads too slowly: it ends with WatchLagged and is never buffered without bound. Revisions have no
+gaps, so the next batch is always `cursor + 1`: between log and ring there is no gap and no duplicate.
 """
 
 import asyncio
@@ -41,9 +41,11 @@ from toolgate.registry.store.side_tables import Catalog, EndedSessions, PinnedDe
 ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 """Reads the batches with `after < revision <= upto` that the log still has, in order."""
 ReadDigest = Callable[[int], Awaitable[str]]
-"""Reads the digest of the log up to a revision; empty if it is not known."""
+"""Reads the digest of the log up to a revision; empty if unknown."""
 PAGE: Final = 256  # batches read at once for a replay: few are large, and `CHANGES_AT_ONCE` holds, too
-REPLAYS: Final = 2  # pages read at once. Others reach the database in between, however many watchers return
+REPLAYS: Final = (
+    2  # concurrent page reads. Others reach the database in between, however many watchers return
+)
 
 
 class Store:
@@ -77,18 +79,19 @@ class Store:
 
     @property
     def digest(self) -> str:
-        """The digest of the log up to `revision`. Histories that diverge have different ones from then on."""
+        """The digest of the log up to `revision`. Histories that diverge have different digests from then
+        on."""
         return self._hub.digest
 
     @property
     def is_current(self) -> bool:
-        """Whether `revision` is the newest. False while other processes may write unnoticed."""
+        """Whether `revision` is the newest. False while other processes may write without notice."""
         return True
 
     async def write(
         self, writes: Sequence[RecordWrite], *, actor: str, if_store_revision: int | None = None
     ) -> int:
-        """As `commit`. Returns the revision alone."""
+        """Like `commit`. Returns only the revision."""
         return (await self.commit(writes, actor=actor, if_store_revision=if_store_revision)).revision
 
     async def commit(
@@ -96,13 +99,13 @@ class Store:
     ) -> ChangeBatch:
         """Commit all of `writes` as one revision, or none. Returns the batch.
 
-        A response to the writer is made from the batch: a second read may see a later write.
+        The response to the writer is made from the batch: a second read may see a later write.
 
         Raises Conflict if an `if_revision` is stale, NotFound if a delete finds nothing, StorageFailed if the
-        write could not be made durable, and StorageUnavailable if the database does not answer: its message
-        says whether the write may have been stored. Equal bodies change nothing: the batch is empty, at the
-        current revision. `if_store_revision` is for decisions that depend on other records: Conflict if
-        anything was committed since.
+        write could not be made durable, and StorageUnavailable if the database does not respond: its message
+        says whether the write may be stored. Equal bodies change nothing: the batch is empty, at the current
+        revision. `if_store_revision` is for decisions that depend on other records: Conflict if anything was
+        committed since.
         """
         commit = partial(statements.commit_writes, writes=writes, if_store_revision=if_store_revision)
         work = partial(commit, actor=actor, at_ms=self._clock_ms())
@@ -124,11 +127,11 @@ class Store:
     def watch(self, since: int, digest: str = "") -> AbstractAsyncContextManager[AsyncIterator[ChangeBatch]]:
         """Iterate over the batches after `since`: replayed from the log, then live.
 
-        Entering raises Compacted if the log does not reach back to `since`, does not reach `since` yet, or
-        has another digest there: the watcher followed another history and must list again. The iterator
-        raises WatchLagged if its reader falls too far behind, and Compacted if the log was cut or the
-        database replaced. After the replay comes one bookmark, a batch without changes, at the newest
-        revision delivered.
+        Entering raises Compacted if the log does not reach back to `since`, does not reach `since`, or has
+        another digest there: the watcher followed another history and must list again. The iterator raises
+        WatchLagged if its reader falls too far behind, and Compacted if the log was cut or the database
+        replaced. After the replay comes one bookmark, a batch without changes, at the newest delivered
+        revision.
         """
         return self._hub.watch(since, digest)
 
@@ -139,11 +142,11 @@ class Store:
         return await self._transactions.change(work, then=self._hub.on_compacted)
 
     async def export(self, path: Path) -> ExportSummary:
-        """Write a snapshot of everything into the file `path`; see `export`."""
+        """Write a snapshot of everything to the file `path`; see `export`."""
         return await self._transactions.read(partial(export_tables, path=path), is_long=True)
 
     async def aclose(self) -> None:
-        """Take no more work and end the watchers. Idempotent. The opener of the database closes it."""
+        """Accept no more work and end the watchers. Idempotent. The opener of the database closes it."""
         self._transactions.is_closed = True
         self._hub.close()
         self.reports.count.close()
@@ -174,7 +177,7 @@ def export_tables(
 
 
 class WatchHub:
-    """Hands committed batches to watchers. Used from the event loop only."""
+    """Passes committed batches to watchers. For the event loop only."""
 
     revision: int
     compacted: int
@@ -243,7 +246,7 @@ class WatchHub:
         return digest == (batch.digest if batch is not None else await self._read_digest(revision))
 
     async def read(self, cursor: int, *, generation: object, is_live: bool) -> Sequence[ChangeBatch]:
-        """Wait for at least one batch after `cursor`. Returns none once the hub is closed."""
+        """Wait for at least one batch after `cursor`. Returns none after the hub was closed."""
         if not await self.wait_for_revision(cursor + 1, generation):
             return ()
         if (batch := self._ring.get(cursor + 1)) is not None:
@@ -274,7 +277,7 @@ class WatchHub:
 
 
 class _Watcher(AsyncIterator[ChangeBatch]):
-    """Replays up to the revision of its start, yields one bookmark there, then is live."""
+    """Replays up to the revision at its start, yields one bookmark there, then is live."""
 
     def __init__(self, hub: WatchHub, since: int) -> None:
         self._hub = hub

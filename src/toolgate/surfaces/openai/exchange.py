@@ -154,7 +154,7 @@ class ChatExchange:
         return await parse_off_loop(lambda _: parse(), self.request.body)
 
     def explain(self, caller: Caller, scope: Scope) -> dict[str, Any]:
-        """Explain the decisions on `scope`, the caller's scope, as far as this principal may see them."""
+        """Explain the decisions on `scope`, the caller's scope, that this principal may see."""
         gateway = self.services.gateway
         explained = explain_for(self.principal, caller, gateway.snapshot, gateway.limits)
         return {

@@ -102,7 +102,7 @@ class ExplainResponse(ResponseShape, frozen=True, kw_only=True):
     servers: list[DecisionShown]
     """Servers that are excluded as a whole."""
     pending: list[str]
-    """Servers in the scope whose tools are not listed yet: more tools may follow."""
+    """Servers in the scope that have not listed their tools: more tools may follow."""
     unverified: list[str]
     """Servers in the scope whose tools are known from an earlier run only, until their first call."""
     budgets: list[BudgetShown]

@@ -82,7 +82,7 @@ async def list_parts(control: Control, call: RestCall[None]) -> PartsResponse:
 
 @delete(_UPLOAD, "publisher", "Discard an upload", errors=(StorageFailed,))
 async def discard_upload(control: Control, call: RestCall[None]) -> PartsResponse:
-    """Delete the parts of your upload. Succeeds also if there are none."""
+    """Delete the parts of your upload. Succeeds also without any part."""
     await control.uploads.discard(call.caller.id, call.ids["sha256"])
     return PartsResponse(parts=[])
 

@@ -83,7 +83,7 @@ class LintResponse(ResponseShape, frozen=True, kw_only=True):
     revision: Revision
     findings: list[FindingShown]
     unjudged: list[FindingShown]
-    """Rules that may match tools of servers that have not listed them yet."""
+    """Rules that may match tools of servers that have not listed their tools."""
 
 
 class TaskOverview(ResponseShape, frozen=True, kw_only=True):

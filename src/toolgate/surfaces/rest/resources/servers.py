@@ -103,7 +103,7 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
     )
 
 
-_HEALTH: Final = Field(description="The health of the server in this process. Null: not known yet.")
+_HEALTH: Final = Field(description="The health of the server in this process. Null: unknown.")
 _USED_LOGIN: Final = Field(description="The gateway's login to the server. Null: none.")
 _ADDED: Final[Mapping[str, Any]] = {
     "updated_at_ms": int,
