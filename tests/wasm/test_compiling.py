@@ -58,7 +58,7 @@ async def test_a_good_module_is_compiled_for_the_engine_that_runs_it(tmp_path: P
 async def test_a_module_without_memory_can_run_and_is_warned_of(tmp_path: Path) -> None:
     facts = await compile_module(module(tmp_path, '(module (func (export "_start")))'))
 
-    assert facts.warnings == ("it exports no `memory`: calls cannot read or write anything of it",)
+    assert facts.warnings == ("the module exports no `memory`: hostcalls cannot use it",)
 
 
 async def test_every_unknown_import_is_named_with_what_may_be_meant_and_so_is_every_wrong_type(
@@ -76,9 +76,10 @@ async def test_every_unknown_import_is_named_with_what_may_be_meant_and_so_is_ev
         await compile_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
-        "it imports unknown functions: `spear.mcp_opne` (`spear.mcp_open` is), `env.memory`, `env.xyzzy`;"
-        " it imports `spear.log` as (i32, another type) -> (), and it is (i32, i32, i32) -> i32,"
-        " `spear.mcp_close` as no function, and it is (i32) -> i32"
+        "the module imports unknown functions: `spear.mcp_opne` (did you mean `spear.mcp_open`?),"
+        " `env.memory`, `env.xyzzy`;"
+        " the module imports `spear.log` as (i32, another type) -> () instead of (i32, i32, i32) -> i32,"
+        " `spear.mcp_close` as something other than a function instead of (i32) -> i32"
     )
 
 
@@ -95,21 +96,22 @@ async def test_a_guest_that_needs_spears_streams_or_microphone_is_refused_by_the
         await compile_module(module(tmp_path, wat))
 
     assert str(caught.value) == (
-        "it imports unknown functions: `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
-        " Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
+        "the module imports unknown functions:"
+        " `spear.user_stream_open`, `spear.mic_create`, `spear.rtasr_create`;"
+        " Toolgate does not support SPEAR's `user_stream_*`, `mic_*` and `rtasr_*`"
     )
 
 
 START = '(func (export "_start"))'
 PROBLEMS = {
-    "no WebAssembly": (b"#!/bin/sh", "it is not WebAssembly"),
-    "nothing": (b"", "it is not WebAssembly"),
-    "a component": ("(component)", "it is a component, not a core module"),
-    "another version": (b"\0asm\2\0\0\0", "WebAssembly of another version"),
+    "no WebAssembly": (b"#!/bin/sh", "the file is not WebAssembly"),
+    "nothing": (b"", "the file is not WebAssembly"),
+    "a component": ("(component)", "the file is a component, not a core module"),
+    "another version": (b"\0asm\2\0\0\0", "WebAssembly version is not 1"),
     "cut short": (MAGIC + b"\1\xff\xff", "unexpected end-of-file"),
     "two memories": (f"(module (memory 1) (memory 1) {START})", "multiple memories"),
     "64 bits": (f"(module (memory i64 1) {START})", "memory64 must be enabled"),
-    "no entry": ('(module (memory (export "memory") 1))', "it exports no function `_start`"),
+    "no entry": ('(module (memory (export "memory") 1))', "the module exports no function `_start`"),
     "an entry that takes something": ('(module (func (export "_start") (param i32)))', "without parameters"),
     "an entry that is no function": ('(module (memory (export "_start") 1))', "without parameters"),
 }
@@ -133,11 +135,14 @@ async def test_imports_without_end_are_counted_not_listed(tmp_path: Path) -> Non
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "1e6 functions": (lambda: functions(1_000_000, EMPTY_BODY), "1000000 functions, and may have 100000"),
-    "1e9 imports": (lambda: MAGIC + section(2, leb(1_000_000_000)), "1000000000 imports, and may have 1000"),
-    "2^32 exports": (lambda: MAGIC + section(7, leb(2**32 - 1)), "4294967295 exports, and may have 1000"),
+    "1e6 functions": (lambda: functions(1_000_000, EMPTY_BODY), "1000000 functions, and the limit is 100000"),
+    "1e9 imports": (
+        lambda: MAGIC + section(2, leb(1_000_000_000)),
+        "1000000000 imports, and the limit is 1000",
+    ),
+    "2^32 exports": (lambda: MAGIC + section(7, leb(2**32 - 1)), "4294967295 exports, and the limit is 1000"),
     "3e6 blocks in blocks": (lambda: functions(1, nested(3_000_000)), "size count exceeds limit"),
-    "50 MB": (lambda: bytes(50_000_000), f"50000000 bytes, and may have {MAX_MODULE_BYTES}"),
+    "50 MB": (lambda: bytes(50_000_000), f"50000000 bytes, and the limit is {MAX_MODULE_BYTES}"),
 }
 
 
@@ -173,7 +178,7 @@ async def test_a_module_that_takes_too_much_memory_is_refused(tmp_path: Path) ->
     """WAS-2: the kernel refuses memory to the child, which does not survive it."""
     limits = CompileLimits(memory_bytes=120 * 1024 * 1024)
 
-    with pytest.raises(InvalidModule, match="s or 1024 MiB of memory to compile"):
+    with pytest.raises(InvalidModule, match="s or 1024 MiB to compile"):
         await compile_module(module(tmp_path, functions(100_000, EMPTY_BODY)), limits=limits)
 
 

@@ -189,7 +189,7 @@ async def test_a_call_that_breaks_ends_its_run_and_nothing_else(
     assert (ending.state, ending.ended_by, ending.exit_code) == ("failed", "internal", None)
     assert "inner words" not in ending.message
     assert after.ended_by == "exit"
-    assert [one.getMessage() for one in caplog.records] == ["the call `spear.call` of a guest failed"]
+    assert [one.getMessage() for one in caplog.records] == ["the hostcall `spear.call` of a guest failed"]
     assert caplog.records[0].exc_info is not None
 
 

@@ -1,9 +1,8 @@
-"""The calls between guest and host: error numbers, descriptors, and the type of every function.
+"""The interface between guest and host: error numbers, descriptors, and the type of every function.
 
-Pointers, lengths and descriptors are 32 bits wide, and signed as they arrive: only `Guest` uses one as an
-address. Modules are checked by the types before they ever run. A host function never raises into wasmtime,
-whose bindings would raise the exception in any guest of any thread: the one trampoline turns it into a
-number.
+Pointers, lengths and descriptors arrive as signed 32-bit numbers; only `Guest` uses them as addresses.
+Modules are checked against the types before they run. A host function never raises into wasmtime, whose
+bindings would raise the exception in any guest of any thread: the trampoline turns it into a number.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 class Errno(IntEnum):
     """The numbers of Linux; a call returns one negated."""
 
-    # asm-generic/errno.h: what a guest's own libc calls by these names.
+    # asm-generic/errno.h, as in a guest's libc.
     EPERM = 1
     ENOENT = 2
     EIO = 5
@@ -38,7 +37,7 @@ class Errno(IntEnum):
 
 
 class HostcallFault(Exception):
-    """The call fails with this number. Host functions raise it; the trampoline catches it."""
+    """A hostcall fails with this number. Host functions raise it; the trampoline catches it."""
 
     def __init__(self, errno: Errno) -> None:
         super().__init__(errno.name)
@@ -46,14 +45,14 @@ class HostcallFault(Exception):
 
 
 class RunStopped(Exception):
-    """The run has to end: unwinds a call. The trampoline catches it; the guest runs no further."""
+    """The run must end: unwinds a hostcall. The trampoline catches it, and the guest does not continue."""
 
 
 FIRST_FD: Final = 1_000
-"""Far above WASI's 0 to 2. Numbers are never used twice, so a closed one stays invalid."""
+"""Far above WASI's 0 to 2. Numbers are never reused, so a closed descriptor stays invalid."""
 LAST_FD: Final = 2**31 - 1  # descriptors are 32 bits wide and signed
 
-# The bits of Linux's <sys/epoll.h>.
+# Bits as in Linux's <sys/epoll.h>.
 EPOLLIN: Final = 0x1
 EPOLLOUT: Final = 0x4
 EPOLLERR: Final = 0x8
@@ -61,7 +60,7 @@ EPOLLHUP: Final = 0x10
 
 
 class FdEntry:
-    """What a descriptor refers to; each kind is a subclass."""
+    """The object behind a descriptor; each kind is a subclass."""
 
     kind: ClassVar[str]
     """Its name in `spear_fd_ctl`."""
@@ -69,26 +68,26 @@ class FdEntry:
     def __init__(self) -> None:
         self.flags: frozenset[str] = frozenset()
         self.last_error: Mapping[str, object] | None = None
-        """The last failed call on it, for `spear_fd_ctl`: code, message, retryable."""
+        """The last failed call on the descriptor, for `spear_fd_ctl`: code, message, retryable."""
 
     def poll_mask(self) -> int:
-        """The events that it is ready for."""
+        """The events that are ready."""
         return 0
 
     def metrics(self) -> Mapping[str, object]:
-        """Its usage, for `spear_fd_ctl`."""
+        """The usage of the descriptor, for `spear_fd_ctl`."""
         return {}
 
     def status(self) -> Mapping[str, object]:
-        """Members of its status beyond those of every kind, for `spear_fd_ctl`."""
+        """Additional members of its status, for `spear_fd_ctl`."""
         return {}
 
     def narrow(self, data: bytes) -> None:  # noqa: ARG002, kinds with a policy read it
-        """Narrow its policy by the JSON in `data`. EINVAL for a kind without a policy."""
+        """Narrow the descriptor's policy by the JSON in `data`. EINVAL for a kind without a policy."""
         raise HostcallFault(Errno.EINVAL)
 
     def close(self) -> None:
-        """Release what it holds. Called once; cannot fail."""
+        """Release its resources. Called once; never fails."""
 
 
 E = TypeVar("E", bound=FdEntry)
@@ -107,32 +106,32 @@ class FdTable:
         return len(self.entries)
 
     def open(self, entry: FdEntry) -> int:
-        """Give `entry` a number. EMFILE if there are too many."""
+        """Give `entry` a number. EMFILE at the limit."""
         self.check_room()
         fd, self._next = self._next, self._next + 1
         self.entries[fd] = entry
         return fd
 
     def check_room(self) -> None:
-        """EMFILE if `open` would fail: to check before a call has any effect."""
+        """EMFILE if `open` would fail. Check it before a call has any effect."""
         if len(self.entries) >= self._most or self._next > self._last:
             raise HostcallFault(Errno.EMFILE)
 
     def get(self, fd: int, kind: type[E]) -> E:
-        """The entry of `fd`. EBADF if it is not open, or of another kind."""
+        """The entry of `fd`. EBADF if it is not open or has another kind."""
         entry = self.entries.get(fd)
         if not isinstance(entry, kind):
             raise HostcallFault(Errno.EBADF)
         return entry
 
     def close(self, fd: int, kind: type[FdEntry] = FdEntry) -> None:
-        """EBADF as for `get`."""
+        """Close `fd`. EBADF as for `get`."""
         entry = self.get(fd, kind)
         del self.entries[fd]
         entry.close()
 
     def close_all(self) -> None:
-        """Close all, at the end of a run."""
+        """Close all descriptors, at the end of a run."""
         while self.entries:
             _, entry = self.entries.popitem()
             entry.close()
@@ -145,7 +144,7 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 OnThread = Callable[[Callable[[], R]], Awaitable[R]]
-"""From the event loop: runs a function on the guest's own thread, where the guest can be called."""
+"""Called on the event loop: runs a function on the guest's thread, where it can call the guest."""
 
 
 def negate_errno(errno: Errno) -> int:
@@ -161,15 +160,15 @@ class HostFunction(Generic[C]):
     params: str
     result: str
     call: Callable[..., int | None]
-    """Gets a `Guest[C]` and the arguments."""
+    """The implementation. Gets a `Guest[C]` and the arguments."""
     failure: Callable[[Errno], int] = negate_errno
-    """The result for an error: WASI has numbers of its own."""
+    """Converts an error to a result: WASI has other numbers."""
 
 
 Signature = tuple[str, str]
-"""The types of the parameters, and that of the result; empty without one."""
+"""The types of the parameters, and the type of the result; empty without a result."""
 
-# The functions of each type; `i` is an i32 and `I` an i64, as in `HostFunction`.
+# Functions by type; `i` is an i32 and `I` an i64, as in `HostFunction`.
 _SPEAR_FUNCTIONS: Final[Mapping[Signature, tuple[str, ...]]] = {
     ("", "i"): ("cchat_create", "spear_epoll_create"),
     ("", "I"): ("time_now_ms", "wall_time_s", "random_i64"),
@@ -185,7 +184,7 @@ _SPEAR_FUNCTIONS: Final[Mapping[Signature, tuple[str, ...]]] = {
     ("iiiiiii", "i"): ("mcp_call_tool",),
 }
 
-# As wasi_snapshot_preview1.witx has them.
+# As in wasi_snapshot_preview1.witx.
 _WASI_FUNCTIONS: Final[Mapping[Signature, tuple[str, ...]]] = {
     ("", "i"): ("sched_yield",),
     ("i", ""): ("proc_exit",),
@@ -227,7 +226,7 @@ def host_functions(
     *,
     failure: Callable[[Errno], int] = negate_errno,
 ) -> tuple[HostFunction[Any], ...]:
-    """Make the host functions of `module` from their calls; see `HostFunction`."""
+    """Make the host functions of `module` from their implementations; see `HostFunction`."""
     return tuple(
         HostFunction(module, name, *ABI_SIGNATURES[module, name], call, failure)
         for name, call in calls.items()

@@ -1,9 +1,9 @@
 """The program that compiles a module: `python -I -m toolgate.wasm.compiler SOURCE TARGET PARENT LIMITS`.
 
-A child process, since a stranger's module may make the compiler run for ever or take all memory. It limits
-itself before it reads the module, the kernel enforces the limits, and it ends with its parent. It prints one
-JSON object: the facts of the module, what is wrong with it (`problem`), or with the disk (`failed`). It
-imports as little as it can, to start fast. The slots that run guests have their engines from here, too:
+It is a child process, because an untrusted module may make the compiler run forever or use all memory. It
+sets its limits before it reads the module, the kernel enforces them, and it ends with its parent. It prints
+one JSON object: the facts of the module, a problem of the module (`problem`), or of the disk (`failed`). It
+imports as little as possible, to start fast. The slots that run guests get their engines from here, too:
 wasmtime rejects code that was compiled with other options.
 """
 
@@ -22,20 +22,20 @@ from typing import Final
 from wasmtime import Config, Engine, FuncType, Module, WasmtimeError
 
 MAX_STACK_BYTES: Final = 512 * 1024
-"""Of a guest. wasmtime's own default; the thread has eight times that, for the host's frames below it."""
+"""A guest's stack: wasmtime's default. The thread's is eight times larger, for the host's frames below it."""
 
 _OPTIONS: Final[dict[str, bool | int | str]] = {
     "consume_fuel": True,
     "epoch_interruption": True,
     "max_wasm_stack": MAX_STACK_BYTES,
     "parallel_compilation": False,  # the compiling child leaves a processor to the node
-    # Address space for each guest; wasmtime's default is 4 GiB. As much as a guest may use by default: the
-    # memory of one that may use more moves when it grows.
+    # Address space for each guest, as much as a guest may use by default; wasmtime's default is 4 GiB. A
+    # larger memory moves when it grows.
     "memory_reservation": 64 * 1024 * 1024,
     "memory_reservation_for_growth": 64 * 1024 * 1024,
     "memory_guard_size": 65_536,
-    # One 32-bit memory, which the pointers of calls refer to. No second thread, and nothing that allocates
-    # outside the limits of a store.
+    # One 32-bit memory, to which the pointers of hostcalls refer. No second thread, and no feature that
+    # allocates outside a store's limits.
     "wasm_threads": False,
     "shared_memory": False,
     "wasm_memory64": False,
@@ -46,7 +46,7 @@ _OPTIONS: Final[dict[str, bool | int | str]] = {
     "gc_support": False,
 }
 CONFIG_DIGEST: Final = f"{zlib.crc32(repr(sorted(_OPTIONS.items())).encode()):08x}"
-"""Of the options: it is part of the path of compiled modules."""
+"""Digest of the options, which is part of the path of compiled modules."""
 MAX_PROBLEM: Final = 2_000  # characters of wasmtime's message, which may quote the module
 _PR_SET_PDEATHSIG: Final = 1  # <linux/prctl.h>
 _MAGIC: Final = b"\0asm"
@@ -62,7 +62,7 @@ Limits = Mapping[str, int]
 
 
 class ModuleRefused(Exception):
-    """What is wrong with the module."""
+    """The module is invalid, or exceeds a limit."""
 
 
 def new_engine() -> Engine:
@@ -85,19 +85,22 @@ def confine(parent: int, limits: Limits) -> None:
     ):
         resource.setrlimit(limit, (most, most))
     os.nice(10)
-    with suppress(OSError):  # without /proc
+    with suppress(OSError):  # /proc may be missing
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
 def compile_module(source: str, target: str, limits: Limits) -> Facts:
-    """Compile the file `source` into a new file `target`, if that is not empty. Raises ModuleRefused."""
+    """Check the file `source`, and compile it into a new file `target` unless that is empty.
+
+    Raises ModuleRefused.
+    """
     wasm = Path(source).read_bytes()
     check_counts(wasm, limits)
     try:
         module = Module(new_engine(), wasm)
         compiled = module.serialize()
     except WasmtimeError as exc:
-        # The innermost cause, on one line: the text around it says only that there was an error.
+        # The innermost cause, on one line: the text around it has no further information.
         cause = str(exc).rpartition("Caused by:")[2]
         raise ModuleRefused(" ".join(cause.split())[:MAX_PROBLEM]) from exc
     if target:
@@ -110,9 +113,9 @@ def compile_module(source: str, target: str, limits: Limits) -> Facts:
 
 
 def write_file(path: str, content: bytes | bytearray, most: int) -> None:
-    """Write a new private file, on the disk when this returns. Raises ModuleRefused."""
+    """Write a new private file durably. Raises ModuleRefused."""
     if len(content) > most:
-        raise ModuleRefused(f"it has {len(content)} bytes when it is compiled, and may have {most}")
+        raise ModuleRefused(f"the compiled module has {len(content)} bytes, and the limit is {most}")
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(content)
         file.flush()
@@ -120,23 +123,23 @@ def write_file(path: str, content: bytes | bytearray, most: int) -> None:
 
 
 def check_counts(wasm: bytes, limits: Limits) -> None:
-    """Raises ModuleRefused if it is not a core module, or has too much to compile in time."""
+    """Raises ModuleRefused if `wasm` is not a core module, or exceeds a limit of its sections."""
     if not wasm.startswith(_MAGIC):
-        raise ModuleRefused("it is not WebAssembly: it does not begin with `\\0asm`")
+        raise ModuleRefused("the file is not WebAssembly: it does not begin with `\\0asm`")
     if wasm[4:8] == _COMPONENT:
-        raise ModuleRefused("it is a component, not a core module: build it for WASI preview 1")
+        raise ModuleRefused("the file is a component, not a core module: build it for WASI preview 1")
     if wasm[4:8] != _CORE:
-        raise ModuleRefused("it is WebAssembly of another version than 1")
+        raise ModuleRefused("the module's WebAssembly version is not 1")
     for section, start, end in _iter_sections(wasm):
         if section in _COUNTED:
             name = _COUNTED[section]
             count, _ = _read_leb128(wasm, start, end)
             if count > limits[name]:
-                raise ModuleRefused(f"it has {count} {name}, and may have {limits[name]}")
+                raise ModuleRefused(f"the module has {count} {name}, and the limit is {limits[name]}")
 
 
 def _iter_sections(wasm: bytes) -> Iterator[tuple[int, int, int]]:
-    """The id, start and end of each. wasmtime reports what is cut short."""
+    """The id, start and end of each section. wasmtime reports truncated ones."""
     at = 8
     while at < len(wasm):
         size, start = _read_leb128(wasm, at + 1, len(wasm))
@@ -145,7 +148,7 @@ def _iter_sections(wasm: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _read_leb128(wasm: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of up to 32 bits, and where it ends."""
+    """A number of up to 32 bits, and the position after it."""
     value = 0
     for shift in range(0, 35, 7):
         if at >= end:
@@ -159,7 +162,7 @@ def _read_leb128(wasm: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _describe_type(found: object) -> str:
-    """A type as the table of signatures writes it."""
+    """A type in the notation of the table of signatures."""
     if not isinstance(found, FuncType):
         return type(found).__name__
     sides = (found.params, found.results)

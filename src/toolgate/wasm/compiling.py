@@ -1,7 +1,7 @@
-"""Checks and compiles modules: never in this process, but in `compiler`, a child that is held to limits.
+"""Checks and compiles modules in `compiler`, a child process with limits, and never in this process.
 
-One at a time, since compiling takes the processors; others queue, up to a number. Whatever a stranger's
-module does to the compiler ends with that child, and becomes an error of the module.
+It compiles one module at a time, because compiling uses the processors; a bounded number waits. Whatever an
+untrusted module does to the compiler ends with that child, and becomes an error of the module.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateErr
 from toolgate.model.tasks import MAX_MODULE_BYTES
 from toolgate.wasm.abi import ABI_SIGNATURES, SPEAR
 
-MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024  # of what the child prints: it includes the names in the module
+MAX_OUTPUT_BYTES: Final = 4 * 1024 * 1024  # of the child's output, which includes the names in the module
 MAX_NAMED: Final = 20  # problems of one kind in a message
-MAX_NAME: Final = 100  # characters of a name in it: modules may name anything, of any length
+MAX_NAME: Final = 100  # characters of a name in a message: names in modules may have any length
 
 _TYPES: Final = {"i": "i32", "I": "i64"}
 _SPEAR_ONLY: Final = ("user_stream_", "mic_", "rtasr_")
-"""Functions of SPEAR's hosts that Toolgate does not have: streams of users, and audio."""
+"""Prefixes of SPEAR's host functions that Toolgate does not have: user streams and audio."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -36,20 +36,20 @@ _log: Final = logging.getLogger(__name__)
 class CompileLimits:
     cpu_s: int = 60
     deadline_s: float = 300.0
-    """Of one compilation by the clock. The child runs at low priority, so it may wait for most of that."""
+    """Wall-clock time of one compilation. The child has low priority, so it may wait most of that time."""
     max_waiting: int = 64
-    """In the queue; further ones are refused. At most one minute each, they wait for an hour at worst."""
+    """Modules in the queue; further ones are rejected. With a minute each, the last waits an hour at most."""
     queue_timeout_s: float = 300.0
-    """As long as one compilation may take: an upload waits for its response meanwhile."""
+    """How long to wait in the queue: as long as one compilation, because an upload waits for its response."""
     memory_bytes: int = 1024 * 1024 * 1024
-    """Of address space. A module of a hundred thousand small functions takes two thirds of it."""
+    """Address space. A module of a hundred thousand small functions uses two thirds of it."""
     compiled_bytes: int = 256 * 1024 * 1024
     functions: int = 100_000
-    """They take some 12 s."""
+    """This number takes about 12 s to compile."""
     imports: int = 1_000
     exports: int = 1_000
-    """Each run goes through them before its deadline can end it: 50 ms, and four times that for twice as
-    many."""
+    """Each run processes them before its deadline can end it: 50 ms, and four times that for twice the
+    number."""
 
 
 LIMITS: Final = CompileLimits()
@@ -62,11 +62,11 @@ class ModuleFacts(NamedTuple):
     imports: tuple[tuple[str, str], ...]
     exports: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """What is probably a mistake, though the module can run."""
+    """Probable mistakes in a module that can run."""
 
 
 class _CompileQueue:
-    """Compiles one at a time, with a bounded number waiting."""
+    """Admits one compilation at a time, with a bounded number waiting."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -97,19 +97,19 @@ _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _CompileQueue]] = We
 async def compile_module(
     source: Path, target: Path | None = None, *, limits: CompileLimits = LIMITS
 ) -> ModuleFacts:
-    """Check that a module compiles and links here; compile it into a new file if `target` is given.
+    """Check that a module compiles and links; compile it into a new file if `target` is given.
 
     Raises InvalidModule, QueueFull, StorageFailed.
     """
     size = (await asyncio.to_thread(source.stat)).st_size
     if size > MAX_MODULE_BYTES:
-        raise InvalidModule(f"it has {size} bytes, and may have {MAX_MODULE_BYTES}")
+        raise InvalidModule(f"the module has {size} bytes, and the limit is {MAX_MODULE_BYTES}")
     async with _QUEUES.setdefault(asyncio.get_running_loop(), _CompileQueue()).take(limits):
         output = await _run_compiler(str(source), str(target or ""), limits)
     if "problem" in output:
         raise InvalidModule(output["problem"])
     if "failed" in output:
-        raise StorageFailed(f"the compiled module cannot be kept: {str(output['failed']).lower()}")
+        raise StorageFailed(f"cannot store the compiled module: {str(output['failed']).lower()}")
     return _check_facts(output)
 
 
@@ -142,13 +142,13 @@ async def _run_compiler(source: str, target: str, limits: CompileLimits) -> Mapp
     try:
         parsed: Mapping[str, Any] = json.loads(output)
     except ValueError as exc:
-        _log.error("the compiler of modules failed: %s", errors.decode(errors="replace"))
-        raise ToolgateError("the module could not be compiled: the compiler failed") from exc
+        _log.error("the module compiler failed: %s", errors.decode(errors="replace"))
+        raise ToolgateError("cannot compile the module: the compiler failed") from exc
     return parsed
 
 
 async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
-    """Read to the end, so that the child never blocks, and keep the first bytes."""
+    """Read to the end, so that the child never blocks. Returns the first bytes."""
     kept = bytearray()
     while piece := await stream.read(65_536):
         kept += piece[: most - len(kept)]
@@ -156,13 +156,13 @@ async def _read_bounded(stream: asyncio.StreamReader, most: int) -> bytes:
 
 
 def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
-    """Raises InvalidModule for a module that cannot run here."""
+    """The facts of a module. Raises InvalidModule if it cannot run here."""
     exports = dict(output["exports"])
     problems = []
     if exports.get("_start") is None:
-        problems.append("it exports no function `_start`: build it as a command, not as a library")
+        problems.append("the module exports no function `_start`: build it as a command, not as a library")
     elif exports["_start"] != ">":
-        problems.append("its `_start` must be a function without parameters and result")
+        problems.append("the module's `_start` must be a function without parameters and result")
     problems += _import_problems(output["imports"])
     if problems:
         raise InvalidModule("; ".join(problems))
@@ -171,7 +171,7 @@ def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
         size=output["size"],
         imports=tuple((module, name) for module, name, _ in output["imports"]),
         exports=tuple(exports),
-        warnings=() if has_memory else ("it exports no `memory`: calls cannot read or write anything of it",),
+        warnings=() if has_memory else ("the module exports no `memory`: hostcalls cannot use it",),
     )
 
 
@@ -189,24 +189,25 @@ def _import_problems(imports: Iterable[tuple[str, str, str]]) -> Iterable[str]:
                 shown += _suggest_known(name)
             unknown.append(shown)
         elif kind != ">".join(signature):
-            wrong.append(f"`{module}.{name}` as {_render(kind)}, and it is {_render('>'.join(signature))}")
+            right = _render(">".join(signature))
+            wrong.append(f"`{module}.{name}` as {_render(kind)} instead of {right}")
     if unknown:
-        yield f"it imports unknown functions: {_join_names(unknown)}"
+        yield f"the module imports unknown functions: {_join_names(unknown)}"
         if is_of_spear:
-            yield "Toolgate has no `user_stream_*`, `mic_*` and `rtasr_*` of SPEAR"
+            yield "Toolgate does not support SPEAR's `user_stream_*`, `mic_*` and `rtasr_*`"
     if wrong:
-        yield f"it imports {_join_names(wrong)}"
+        yield f"the module imports {_join_names(wrong)}"
 
 
 def _suggest_known(name: str) -> str:
     near = difflib.get_close_matches(name[:MAX_NAME], [known for _, known in ABI_SIGNATURES], n=1)
-    meant = [f"{where}.{known}" for where, known in ABI_SIGNATURES if near == [known]]
-    return f" (`{meant[0]}` is)" if meant else ""
+    similar = [f"{where}.{known}" for where, known in ABI_SIGNATURES if near == [known]]
+    return f" (did you mean `{similar[0]}`?)" if similar else ""
 
 
 def _render(kind: str) -> str:
     if ">" not in kind:
-        return "no function"
+        return "something other than a function"
     taken, returned = (", ".join(_TYPES.get(one, "another type") for one in side) for side in kind.split(">"))
     return f"({taken}) -> {returned or '()'}"[: 2 * MAX_NAME]
 
@@ -217,11 +218,11 @@ def _join_names(named: list[str]) -> str:
 
 
 def _queue_full() -> QueueFull:
-    return QueueFull("too many modules wait to be compiled", hint="try again in a moment")
+    return QueueFull("too many modules are waiting for the compiler", hint="retry in a moment")
 
 
 def _over_limits() -> InvalidModule:
     return InvalidModule(
-        f"it takes more than {LIMITS.cpu_s} s or {LIMITS.memory_bytes >> 20} MiB of memory to compile",
-        hint="make it smaller: build it for size, and without what it does not need",
+        f"the module needs more than {LIMITS.cpu_s} s or {LIMITS.memory_bytes >> 20} MiB to compile",
+        hint="make it smaller: build it for size, and remove unused code",
     )

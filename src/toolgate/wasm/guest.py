@@ -1,11 +1,11 @@
-"""A guest while it runs: its memory, its calls, and the one trampoline into functions of the host.
+"""A running guest: its memory, its hostcalls, and the one trampoline into host functions.
 
-Nothing is ever raised through the trampoline. The bindings keep what a callback raises in one place for the
-whole process, and raise it in whichever thread next leaves a guest: one guest would end by another's failure.
+No exception ever passes the trampoline. The bindings store a callback's exception in one place for the whole
+process, and raise it in the next thread that leaves a guest: one guest's failure would end another guest.
 
-Pointers and lengths are the guest's invention, and signed. wasmtime's own accessors truncate what reaches
-past the end, and count negative pointers from there; here both are EFAULT. The size of the memory is read
-each time: it may have grown.
+Pointers and lengths come from the guest: they are untrusted and signed. wasmtime's accessors truncate ranges
+beyond the end, and count negative pointers from there; here both are EFAULT. The size of the memory is read
+each time, because it may have grown.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from toolgate.model.invocations import EndedBy
 from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread, RunStopped
 from toolgate.wasm.run import EndCause, GatePass, GuestRun, HostcallGate, LoopCall, sleep_interruptibly
 
-MAX_MESSAGE: Final = 2_000  # characters of a trap's message: guests name their functions themselves
+MAX_MESSAGE: Final = 2_000  # characters of a trap's message, which contains names from the guest
 MAX_DEPTH: Final = 4
-"""How deep calls into the guest nest in calls of the guest: each holds a stack of the host's."""
-INTERNAL_MESSAGE: Final = "a call of it failed within the host: this is a bug in Toolgate, its log says more"
+"""How deeply calls into the guest may nest in hostcalls: each level uses the host's stack."""
+INTERNAL_MESSAGE: Final = "a hostcall failed inside Toolgate: this is a bug; the node's log has details"
 _TABLES: Final = ("__indirect_function_table", "table")
 _U32_MAX: Final = 0xFFFF_FFFF  # the width of pointers and lengths
 _U32: Final = struct.Struct("<I")
 _LIMITS: Final[dict[TrapCode | None, tuple[EndedBy, str]]] = {
     TrapCode.OUT_OF_FUEL: (
         "out_of_fuel",
-        "it used up its fuel: raise `limits.fuel` of its workload, or do less",
+        "the run used up its fuel: raise the workload's `limits.fuel`, or do less",
     ),
-    TrapCode.STACK_OVERFLOW: ("stack_overflow", "its stack overflowed: it recurses too deep"),
+    TrapCode.STACK_OVERFLOW: ("stack_overflow", "the guest's stack overflowed: it recurses too deeply"),
 }
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 def classify_trap(trap: Trap) -> EndCause:
-    """Why a run ends by a trap, if nothing else has ended it."""
+    """The cause of a run's end by a trap, unless it ended earlier."""
     try:
         code = trap.trap_code
-    except ValueError:  # unknown to the bindings
+    except ValueError:  # the bindings do not know the code
         code = None
     if code in _LIMITS:
         return EndCause(*_LIMITS[code])
@@ -58,7 +58,7 @@ def classify_trap(trap: Trap) -> EndCause:
 
 
 class GuestMemory:
-    """What the guest exports as `memory`; without it, every pointer is invalid. Raises a `HostcallFault`."""
+    """The guest's exported `memory`; without one, every pointer is invalid. Raises HostcallFault."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class GuestMemory:
         return 0 if self._memory is None else self._memory.data_len(self._store)
 
     def read(self, pointer: int, length: int, *, most: int) -> bytes:
-        """EFAULT outside the memory, EINVAL if `length` is more than `most`."""
+        """Read bytes. EFAULT outside the memory, EINVAL if `length` is more than `most`."""
         pointer, length = pointer & _U32_MAX, length & _U32_MAX
         address = self._address(pointer, length)
         if length > most:
@@ -82,7 +82,7 @@ class GuestMemory:
         return ctypes.string_at(address, length) if length else b""
 
     def write(self, pointer: int, data: bytes) -> None:
-        """EFAULT outside the memory; then nothing is written."""
+        """Write bytes, all or none. EFAULT outside the memory."""
         address = self._address(pointer & _U32_MAX, len(data))
         if data:
             ctypes.memmove(address, data, len(data))
@@ -95,13 +95,14 @@ class GuestMemory:
         self.write(pointer, _U32.pack(value & _U32_MAX))
 
     def check_out(self, out_pointer: int, out_length_pointer: int) -> int:
-        """The capacity of an output buffer. EFAULT; to check before a call has any effect."""
+        """The capacity of an output buffer. EFAULT. Check it before a call has any effect."""
         capacity = self.read_u32(out_length_pointer)
         self._address(out_pointer & _U32_MAX, capacity)
         return capacity
 
     def put_out(self, out_pointer: int, out_length_pointer: int, data: bytes) -> int:
-        """Write `data` to an output buffer; its length. ENOSPC if it is too small, with the length stored."""
+        """Write `data` to an output buffer. Returns its length. ENOSPC if the buffer is too small; the needed
+        length is stored."""
         fits = len(data) <= self.check_out(out_pointer, out_length_pointer)
         if fits:
             self.write(out_pointer, data)
@@ -121,9 +122,9 @@ class GuestMemory:
 
 
 class Guest(GuestMemory, Generic[C]):
-    """One guest in its store, on the thread of its slot: what a host function may use during a call.
+    """One guest in its store, on the thread of its slot: the interface for host functions.
 
-    Calls of all guests run one at a time: a call may block only in `sleep`, `wait` and `serve`.
+    Hostcalls of all guests run one at a time: a hostcall may block only in `sleep`, `wait` and `serve`.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Guest(GuestMemory, Generic[C]):
         self.args = tuple(arg.encode(errors="replace") for arg in (job.name, *workload.args))
         self.env = tuple(f"{name}={value}".encode(errors="replace") for name, value in workload.env.items())
         self.exports: Mapping[str, object] = {}
-        """What it exports; empty until it is instantiated."""
+        """The guest's exports; empty until it is instantiated."""
         self.hostcalls = 0
         self.gate = GatePass(gate, lambda: run.is_ending)
         self._run = run
@@ -174,11 +175,11 @@ class Guest(GuestMemory, Generic[C]):
         return result
 
     def sleep(self, seconds: float | None) -> None:
-        """Sleep (None: for ever). Raises RunStopped when the run has to end."""
+        """Sleep (None: forever). Raises RunStopped when the run must end."""
         sleep_interruptibly(self._run, self.gate, seconds)
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `work` on the event loop, and wait for it. Raises what it raises, and RunStopped."""
+        """Run `work` on the event loop, and wait for it. Raises its errors, and RunStopped."""
         return LoopCall(self._loop, self.gate, lambda _: work()).wait(self._run)
 
     def serve(self, work: Callable[[OnThread[Any]], Coroutine[Any, Any, T]]) -> T:
@@ -192,18 +193,18 @@ class Guest(GuestMemory, Generic[C]):
         raise RunStopped
 
     def enter(self, caller: Caller) -> None:
-        """A call begins. Raises RunStopped if the run is ending: the guest has not noticed yet."""
+        """Begin a hostcall. Raises RunStopped if the run is ending and the guest still runs."""
         if self._run.is_ending:
             raise RunStopped
         self.hostcalls += 1
-        if not self._is_adopted:  # a guest may call before it has started
+        if not self._is_adopted:  # a guest may make hostcalls before `_start`
             self.adopt_memory(caller.get("memory"))
 
     def halt(self, message: str) -> None:
-        """Stop the guest. If nothing has ended it yet, the host is at fault.
+        """Stop the guest. Unless the run has another cause already, the host is at fault.
 
-        Without fuel it traps as soon as it continues. An epoch deadline would come too late: running code
-        keeps the one that it started with.
+        Without fuel, the guest traps as soon as it continues. An epoch deadline would be too late: running
+        code keeps the deadline that it started with.
         """
         self._run.settle(EndCause("internal", message))
         if self._fuel_left is None:
@@ -244,10 +245,10 @@ def make_callback(
             except ToolgateError as exc:
                 errno = find_errno(exc)
             except RunStopped:
-                guest.halt(INTERNAL_MESSAGE)  # unless something else has ended it, as it should have
+                guest.halt(INTERNAL_MESSAGE)  # a run that is ending keeps its cause
                 errno = Errno.ECANCELED
             except BaseException:
-                log.exception("the call `%s.%s` of a guest failed", function.module, function.name)
+                log.exception("the hostcall `%s.%s` of a guest failed", function.module, function.name)
                 count_fault()
                 guest.halt(INTERNAL_MESSAGE)
                 errno = Errno.EIO
@@ -262,5 +263,5 @@ def find_errno(error: ToolgateError) -> Errno:
 
 def _check_result(result: object) -> int:
     if not isinstance(result, int):
-        raise TypeError(f"a call must return a number, not `{result!r}`")
+        raise TypeError(f"a host function must return a number, not `{result!r}`")
     return result

@@ -1,8 +1,8 @@
-"""The cache of compiled modules of a node: fetched, checked by hash, compiled once, removed when unused.
+"""A node's cache of compiled modules: fetches, checks by hash and compiles them once; removes unused ones.
 
-To load a compiled module is to run it, so none is loaded that another user could have written. They are in a
-private directory of this user. Each file is named for its module and for its own content, which shows damage;
-it gets its name by a rename, once all of it is on the disk. A file with another owner, mode or kind is
+Loading a compiled module means running it, so no file that another user could have written is ever loaded.
+The cache is a private directory of this user. Each file's name has its module's hash and its own, which shows
+damage. A file gets its name by a rename, after it is durable. A file with another owner, mode or type is
 removed, never repaired.
 """
 
@@ -30,19 +30,19 @@ from toolgate.wasm.compiler import CONFIG_DIGEST
 from toolgate.wasm.compiling import compile_module
 
 FetchModule = Callable[[str], AsyncGenerator[bytes, None]]
-"""Reads the module of a hash. Raises ToolgateErrors only."""
+"""Reads the module with a hash. Raises only ToolgateErrors."""
 NamedModules = Callable[[], Collection[str] | None]
-"""The hashes that records name. None: not known yet."""
+"""The hashes that records name. None: unknown so far."""
 
 SWEEP_EVERY_S: Final = 60.0  # a tenth of UNUSED_S; a sweep lists one directory
-UNUSED_S: Final = 600.0  # how long a module stays that no record names
-IN_USE_S: Final = 120.0  # how long a module stays in any case after it was opened: it is loaded by then
-# Beyond these, the least recently used go. Choices: 256 modules of 8 MiB each.
+UNUSED_S: Final = 600.0  # how long a module stays without a record that names it; a choice
+IN_USE_S: Final = 120.0  # how long a module stays at least after it was opened: enough time to load it
+# Beyond these limits, the least recently used modules are removed. Choices: 256 modules of 8 MiB each.
 MAX_FILES: Final = 256
 MAX_BYTES: Final = 2 * 1024 * 1024 * 1024
-REFUSED_S: Final = 60.0  # how long a module that does not compile is not tried again
+REFUSED_S: Final = 60.0  # the pause before a module that does not compile is tried again
 FETCH_DEADLINE_S: Final = 120.0  # 32 MiB at 2.2 Mbit/s
-MAX_MAKING: Final = 4  # at once: one compiles, the others are fetched
+MAX_MAKING: Final = 4  # modules at once: one compiles while the others are fetched
 
 _log: Final = logging.getLogger(__name__)
 _CPUS: Final = Path("/proc/cpuinfo")
@@ -51,7 +51,7 @@ _OTHERS_ENTER: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class VerifiedFile(NamedTuple):
-    """A file of this user, as it was written, and its status when that was checked."""
+    """A verified file of this user, and its status at the time of the check."""
 
     path: Path
     status: tuple[int, ...]
@@ -70,13 +70,13 @@ class CompiledFile(NamedTuple):
 
 
 class CompiledFiles:
-    """The files in `directory` that this build has compiled, for this processor."""
+    """The files in `directory` that this build compiled for this processor."""
 
     def __init__(self, directory: Path) -> None:
         self._all = directory.absolute()
         self._directory = self._all / _build_id()
         self._mark = f".new-{secrets.token_hex(8)}-"
-        """Prefix of what this process is making: those of other processes are leftovers."""
+        """The prefix of this process's work directories: other prefixes are leftovers."""
 
     def find(self, sha256: str) -> VerifiedFile | None:
         """Find the verified file of a module. Removes any other file with its name."""
@@ -104,7 +104,7 @@ class CompiledFiles:
             os.close(descriptor)
         found = _verify_file(path)
         if found is None:
-            raise StorageFailed("the compiled module is not on the disk as it was written")
+            raise StorageFailed("the compiled module was damaged while it was stored")
         return found
 
     def list(self) -> list[CompiledFile]:
@@ -125,7 +125,7 @@ class CompiledFiles:
                 _remove(path)
 
     def _prepare(self) -> None:
-        """Make the private directory. Raises StorageFailed if it is not this user's alone."""
+        """Make the private directory. Raises StorageFailed if another user may access it."""
         self._all.parent.mkdir(parents=True, exist_ok=True)
         for directory in (self._all, self._directory):
             if not _is_own_directory(directory):
@@ -133,12 +133,12 @@ class CompiledFiles:
                 directory.mkdir(mode=0o700, exist_ok=True)
             if not _is_own_directory(directory):
                 raise StorageFailed(
-                    f"`{directory}` is not this user's alone", hint="remove it: it will be made again"
+                    f"other users may access `{directory}`", hint="remove it; the node creates it again"
                 )
 
 
 def _build_id() -> str:
-    """What compiled code depends on besides its module: compiler, options and processor."""
+    """An id of everything that compiled code depends on but its module: compiler, options and processor."""
     try:
         lines = _CPUS.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -158,7 +158,7 @@ def _is_own_directory(path: Path) -> bool:
 
 
 def _verify_file(path: Path) -> VerifiedFile | None:
-    """Verify a file's owner and mode, and that it has the content it is named for."""
+    """Verify a file's owner and mode, and that its content has the hash in its name."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -176,12 +176,12 @@ def _verify_file(path: Path) -> VerifiedFile | None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Changes whenever owner, mode or content change."""
+    """A value that changes with owner, mode or content."""
     return (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_size, status.st_ctime_ns)
 
 
 def _remove(path: Path) -> None:
-    """Remove anything; what a link points to stays."""
+    """Remove a file, directory or link; never a link's target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -193,7 +193,7 @@ def _list_directory(directory: Path) -> list[Path]:
 
 
 class CompiledModules:
-    """The compiled modules in `directory`, this process's own. An async context manager that also sweeps."""
+    """The compiled modules in `directory`, which no other process uses. A context manager that sweeps."""
 
     def __init__(
         self,
@@ -214,10 +214,10 @@ class CompiledModules:
         self._found: dict[str, VerifiedFile] = {}
         self._making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = {}
         self._refused: dict[str, tuple[float, InvalidModule]] = {}
-        """Until when it is not tried again, and why it failed."""
+        """When each failed module may be tried again, and its error."""
         self._opened_s: dict[str, float] = {}
         self._wanted_s: dict[str, float] = {}
-        """When a record last named a module, or it was opened."""
+        """The last time when a record named a module, or it was opened."""
         self._places = asyncio.Semaphore(MAX_MAKING)
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -237,7 +237,7 @@ class CompiledModules:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def open(self, sha256: str) -> Path:
-        """The compiled file of a module, to be loaded soon. If the caller gives up, the work continues."""
+        """The compiled file of a module, to load soon. The work continues if the caller gives up."""
         sha256 = parse_sha256(sha256)
         self._opened_s[sha256] = self._wanted_s[sha256] = self._clock_s()
         found = self._found.get(sha256)
@@ -261,7 +261,7 @@ class CompiledModules:
         try:
             kept = await asyncio.to_thread(self._sweep_files, now_s)
         except OSError as exc:
-            _log.warning("unused compiled modules were not removed: %s", exc.strerror)
+            _log.warning("cannot remove unused compiled modules: %s", exc.strerror)
         else:
             self._found = {one: found for one, found in self._found.items() if one in kept}
 
@@ -271,14 +271,14 @@ class CompiledModules:
         totals = itertools.accumulate(one.size for one in wanted)
         within = zip(wanted[: self._max_files], totals, strict=False)
         kept = frozenset(one.sha256 for one, total in within if total <= self._max_bytes)
-        # Checked at the last moment: one may have been opened since.
+        # Checked last, because a module may have been opened since.
         self._files.sweep(
             lambda one: one.sha256 in kept or now_s - self._opened_s.get(one.sha256, -IN_USE_S) < IN_USE_S
         )
         return kept
 
     def _begin(self, sha256: str) -> asyncio.Task[VerifiedFile | ToolgateError]:
-        """Share one task for all callers of a module."""
+        """The task that makes a module, shared by all callers."""
         task = self._making.get(sha256)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._make(sha256))
@@ -301,7 +301,7 @@ class CompiledModules:
         except ToolgateError as exc:
             return exc
         except OSError as exc:
-            return StorageFailed(f"the module cannot be compiled: {(exc.strerror or str(exc)).lower()}")
+            return StorageFailed(f"cannot compile the module: {(exc.strerror or str(exc)).lower()}")
 
     async def _compile(self, sha256: str) -> VerifiedFile:
         directory = await asyncio.to_thread(self._files.make_work_directory)
@@ -321,10 +321,10 @@ class CompiledModules:
                     async for piece in pieces:
                         size += len(piece)
                         if size > MAX_MODULE_BYTES:
-                            raise InvalidModule(f"it has more than {MAX_MODULE_BYTES} bytes")
+                            raise InvalidModule(f"the module has more than {MAX_MODULE_BYTES} bytes")
                         digest.update(piece)
                         await asyncio.to_thread(file.write, piece)
         except TimeoutError as exc:
-            raise StorageUnavailable(f"the module was not fetched within {FETCH_DEADLINE_S:g} s") from exc
+            raise StorageUnavailable(f"cannot fetch the module within {FETCH_DEADLINE_S:g} s") from exc
         if digest.hexdigest() != sha256:
             raise StorageFailed("the fetched module has another hash")

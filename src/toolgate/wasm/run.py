@@ -1,16 +1,16 @@
-"""One run of a guest: its job, its output, what ended it, and its work on the event loop.
+"""One run of a guest: its job, its output, the cause of its end, and its work on the event loop.
 
-Two threads use it, the event loop's and its own. The first reason to end wins, whatever comes after it.
-Output is written on the guest's thread and taken on the event loop's; what is not taken in time is dropped,
-oldest first: however much a guest writes, it costs no more than the limits here.
+Two threads use it, the event loop's and the guest's. The first cause to end wins. The guest's thread writes
+output and the event loop's takes it; output that is not taken in time is dropped, oldest first. So output
+never uses more memory than the limits here.
 
-Hostcalls are Python, and share the interpreter with the event loop. Guests that call without end would leave
-the loop the share of one thread among many: with 32 of them it was a second late. So calls of all guests pass
-one gate, one at a time, and together get a fixed share of the time.
+Hostcalls run in Python, and share the interpreter with the event loop. Guests that make hostcalls in a loop
+would leave the event loop the share of one thread among many: 32 such guests delayed it by a second. So
+hostcalls of all guests pass one gate, one at a time, and together get a fixed share of the time.
 
-While the loop works for a guest, its thread waits on an inbox. It gets functions to call on this thread, or
-None: check whether the work is done, or the run has to end. A run that has to end does not wait for its work:
-the work is cancelled, and `Slots` awaits it.
+While the event loop works for a guest, the guest's thread waits on an inbox. It receives functions to call on
+this thread, or None: check whether the work is done, or whether the run must end. A run that must end does
+not wait for its work: the work is cancelled, and `Slots` awaits it.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from toolgate.model.invocations import (
 from toolgate.model.tasks import Workload
 from toolgate.wasm.abi import OnThread, RunStopped
 
-MAX_WAITING_BYTES: Final = 1_048_576  # of lines that are not taken yet
-SHARE: Final = 0.5  # of the time, for all guests together
-REST_S: Final = 0.005  # how far they may be ahead of their share, and how long the gate closes then
+MAX_WAITING_BYTES: Final = 1_048_576  # a choice: size of lines that no report has taken
+SHARE: Final = 0.5  # a choice: share of the time for hostcalls of all guests together
+REST_S: Final = 0.005  # how far guests may exceed their share, and how long the gate then closes
 POLL_S: Final = 0.05
-"""How often a thread at the gate checks whether its run has to end, instead of waiting for others' calls."""
-CALL_OVERHEAD_S: Final = 0.000_010  # what the bindings take for a call, before and after it is here
+"""How often a thread that waits at the gate checks whether its run must end."""
+CALL_OVERHEAD_S: Final = 0.000_010  # the bindings' time for a hostcall, which the gate does not see
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -88,14 +88,14 @@ class BoundedOutput:
         self._add("log", text.removesuffix("\n").encode(errors="replace"), level)
 
     def finish(self) -> None:
-        """The run has ended: log the lines that have no end."""
+        """The run has ended: log lines without a line break."""
         for stream in ("stdout", "stderr"):
             if self._unfinished[stream]:
                 self._add(stream, bytes(self._unfinished[stream]))
                 self._unfinished[stream].clear()
 
     def take(self) -> list[LogLine]:
-        """Take the lines since the last time. A gap in their numbers means dropped lines."""
+        """Take the lines since the last call. A gap in their numbers means dropped lines."""
         with self._lock:
             taken = list(self._lines)
             self._lines.clear()
@@ -103,17 +103,17 @@ class BoundedOutput:
         return taken
 
     def _add(self, stream: LogStream, lines: bytes, level: LogLevel = "info") -> None:
-        """Add `lines`. Of a million at once, only those that are kept are made."""
+        """Add `lines`. Of a million at once, only the last ones that fit are built."""
         self._seq += max(0, lines.count(b"\n") + 1 - MAX_LOG_LINES)
         fresh = []
         for line in lines.rsplit(b"\n", MAX_LOG_LINES)[-MAX_LOG_LINES:]:
             at_ms = int(self._wall_s() * 1000)
             for start in range(0, len(line) or 1, MAX_LINE_BYTES):
                 piece = line[start : start + MAX_LINE_BYTES].decode(errors="replace")
-                text = piece.replace("\0", "\N{REPLACEMENT CHARACTER}")  # databases take no NUL
+                text = piece.replace("\0", "\N{REPLACEMENT CHARACTER}")  # databases reject NUL
                 self._seq += 1
                 fresh.append(LogLine(seq=self._seq, at_ms=at_ms, stream=stream, text=text, level=level))
-        with self._lock:  # as short as possible: the event loop waits for it
+        with self._lock:  # held briefly: the event loop waits for it
             self._lines.extend(fresh)
             self._waiting_bytes += sum(len(line.text) for line in fresh)
             while len(self._lines) > MAX_LOG_LINES or self._waiting_bytes > MAX_WAITING_BYTES:
@@ -124,12 +124,12 @@ class BoundedOutput:
 class GuestJob(Generic[C]):
     workload: Workload
     compiled: Path
-    """The compiled file. It runs as native code: only this program may have written it."""
+    """The compiled file. It runs as native code, so only Toolgate may have written it."""
     name: str
-    """Of the program: its first argument."""
+    """The program's name, which is its first argument."""
     input: bytes
     context: C
-    """What its hostcalls need of the gateway."""
+    """The gateway's services for its hostcalls."""
 
 
 class EndCause(NamedTuple):
@@ -150,17 +150,17 @@ class EndCause(NamedTuple):
 
 
 class GuestRun(Generic[C]):
-    """One run. Made on the event loop, and used once."""
+    """One run. Created on the event loop, and used once."""
 
     def __init__(self, job: GuestJob[C], *, wall_s: Callable[[], float] = time.time) -> None:
         self.job = job
         self.output = BoundedOutput(job.workload.limits.max_output_bytes, wall_s=wall_s)
         self.ending: InvocationResult | None = None
-        """Set when it has ended."""
+        """Set when the run has ended."""
         self.loop_tasks: set[asyncio.Task[Any]] = set()
-        """Its work on the event loop; used only there."""
+        """The run's work on the event loop; used only there."""
         self.contextvars = copy_context()
-        """Those of its creator: its work on the event loop runs in them, and so in its trace."""
+        """The creator's context variables: work on the event loop runs with them, and so in its trace."""
         self._lock = threading.Lock()
         self._cause: EndCause | None = None
         self._interrupts: list[Callable[[], object]] = []
@@ -170,14 +170,14 @@ class GuestRun(Generic[C]):
         return self._cause is not None
 
     def kill(self, ended_by: EndedBy, message: str) -> None:
-        """End it now. From any thread, at any time, any number of times."""
+        """End the run now. May be called from any thread, at any time, any number of times."""
         self.settle(EndCause(ended_by, message))
         with self._lock:
             for interrupt in self._interrupts:
                 interrupt()
 
     def settle(self, cause: EndCause) -> None:
-        """Settle why it ends, if nothing has before."""
+        """Set the cause of the end, unless it is set."""
         with self._lock:
             self._cause = self._cause or cause
 
@@ -195,7 +195,7 @@ class GuestRun(Generic[C]):
                 self._interrupts.remove(interrupt)
 
     def end(self, usage: RunUsage) -> InvocationResult:
-        cause = self._cause or EndCause("internal", "it ended without a reason: this is a bug in Toolgate")
+        cause = self._cause or EndCause("internal", "the run ended without a cause: a bug in Toolgate")
         self.output.finish()
         self.ending = InvocationResult(
             **cause._asdict(),
@@ -210,22 +210,22 @@ class GuestRun(Generic[C]):
 
 @dataclass(kw_only=True)
 class HostcallGate:
-    """The gate of all guests; each passes it by a `GatePass` of its own."""
+    """The gate for hostcalls of all guests; each guest passes it with its `GatePass`."""
 
     clock_s: Callable[[], float] = time.monotonic
     rest: Callable[[float], object] = time.sleep
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _entered_s: float = field(default=0.0, init=False)
     _earned_at_s: float = field(default=0.0, init=False)
-    """When the time used so far is the guests' share of the time that has passed."""
+    """The time at which the time used so far equals the guests' share."""
 
     def enter(self, is_ending: Callable[[], bool]) -> bool:
-        """Whether the gate is held now. A run that has to end goes on without it."""
+        """Wait for the gate. Returns whether it is held; a run that must end continues without it."""
         while not self._lock.acquire(timeout=POLL_S):
             if is_ending():
                 return False
         if self._earned_at_s > self.clock_s() + REST_S:
-            self.rest(REST_S)  # all other guests wait, too: the event loop runs
+            self.rest(REST_S)  # all guests wait, so that the event loop runs
         self._entered_s = self.clock_s()
         return True
 
@@ -237,7 +237,7 @@ class HostcallGate:
 
 @dataclass(slots=True)
 class GatePass:
-    """Holds the gate as a context manager. Within it, the context manager `left` leaves it to wait."""
+    """A context manager that holds the gate. Within it, the context manager `left` releases it for a wait."""
 
     _gate: HostcallGate
     _is_ending: Callable[[], bool]
@@ -264,7 +264,7 @@ class GatePass:
 
 
 def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | None) -> None:
-    """Sleep. Raises RunStopped when the run has to end."""
+    """Sleep. Raises RunStopped when the run must end."""
     inbox: Inbox = SimpleQueue()
     with run.interruptible(partial(inbox.put, None)):
         try:
@@ -277,7 +277,7 @@ def sleep_interruptibly(run: GuestRun[Any], gate: GatePass, seconds: float | Non
 
 @dataclass(eq=False)
 class LoopCall(Generic[T]):
-    """One piece of work on the event loop, for which a guest's thread waits."""
+    """Work on the event loop for which a guest's thread waits."""
 
     _loop: asyncio.AbstractEventLoop
     _gate: GatePass
@@ -288,7 +288,7 @@ class LoopCall(Generic[T]):
     # On the guest's thread
 
     def wait(self, run: GuestRun[Any]) -> T:
-        """The result of the work. Raises what it raises, and RunStopped."""
+        """The result of the work. Raises its errors, and RunStopped."""
         with run.interruptible(partial(self._inbox.put, None)):
             self._loop.call_soon_threadsafe(self._begin, run, context=run.contextvars)
             try:
@@ -297,7 +297,7 @@ class LoopCall(Generic[T]):
                 self._loop.call_soon_threadsafe(self._cancel)
                 raise
         if task.cancelled():
-            run.kill("node_stopped", "its node stopped")
+            run.kill("node_stopped", "the node stopped")
             raise RunStopped
         return task.result()
 
@@ -313,12 +313,12 @@ class LoopCall(Generic[T]):
                 return self._task
 
     def _call(self, function: Callable[[], R], result: "asyncio.Future[R]") -> None:
-        if result.cancelled():  # the work does not wait for it any more
+        if result.cancelled():  # the work no longer waits for it
             return
         try:
             value = function()
         except RunStopped:
-            raise  # the work is cancelled, and with it what waits for the result
+            raise  # the work is cancelled, and so is the wait for the result
         except Exception as exc:  # the work handles it
             self._loop.call_soon_threadsafe(_fail, result, exc)
         else:
@@ -337,7 +337,7 @@ class LoopCall(Generic[T]):
     def _end(self, run: GuestRun[Any], task: "asyncio.Task[T]") -> None:
         run.loop_tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: the thread may not wait any more
+            task.exception()  # marks it as retrieved: the thread may no longer wait
         self._inbox.put(None)
 
     def _cancel(self) -> None:

@@ -1,10 +1,11 @@
-"""The worker slots of a node, each with a thread, an engine and its loaded modules; one guest at a time.
+"""The worker slots of a node. Each has a thread, an engine and loaded modules, and runs one guest at a time.
 
-An engine belongs to one slot, so that its epoch ends this guest and no other. A store is used for one run and
-dropped. A slot is never lost: whatever goes wrong ends the run.
+An engine belongs to one slot, so that its epoch ends only this guest. A store serves one run and is dropped.
+A slot is never lost: any failure ends only the run.
 
-`Slots` is the event loop's side: it gives a run its slot, ends it at its deadline, and awaits the work that
-it left. A run without a free slot waits for one; the invoker claims no more runs than are `free`.
+`Slots` runs on the event loop: it assigns a slot to a run, ends the run at its deadline, and awaits its
+remaining work. A run without a free slot waits for one; the invoker claims at most as many runs as slots are
+`free`.
 """
 
 import asyncio
@@ -33,23 +34,24 @@ log = logging.getLogger(__name__)
 C = TypeVar("C")
 T = TypeVar("T")
 
-MAX_MODULES: Final = 4  # loaded in one slot; their code is mapped, and shared between slots by the system
-MAX_TABLES: Final = 8  # of a guest; compilers make one
+MAX_MODULES: Final = 4  # loaded modules of one slot; a choice: slots share their mapped code
+MAX_TABLES: Final = 8  # of a guest; a choice: compilers make one
 THREAD_STACK_BYTES: Final = 8 * MAX_STACK_BYTES
 NICENESS: Final = 3
-"""Of the threads of guests: each has half the share of a thread that serves callers. With less, a guest that
-holds the interpreter in a call would wait for its turn on a busy machine, and all others for it."""
+"""Niceness of guests' threads, for half the share of a thread that serves callers. With less, a guest that
+holds the interpreter in a hostcall would wait for the processor on a busy machine, and all others for the
+guest."""
 _TYPES: Final = {"i": ValType.i32, "I": ValType.i64}
 
 
 class Slot(Generic[C]):
-    """One slot. Starts its thread when it is made, and ends it when it is closed."""
+    """One slot. Its thread starts with it, and ends when it is closed."""
 
     def __init__(self, functions: Sequence[HostFunction[C]], gate: HostcallGate, *, name: str) -> None:
         self.host_faults = 0
         self.loaded: OrderedDict[str, InstancePre] = OrderedDict()
         self.orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        """What to run, one after another. None: end the thread."""
+        """The runs to execute, one after another. None: end the thread."""
         self._gate = gate
         self._engine = new_engine()
         self._linker = Linker(self._engine)
@@ -60,7 +62,7 @@ class Slot(Generic[C]):
             kind = FuncType(params, results)
             self._linker.define_func(one.module, one.name, kind, callback, access_caller=True)
         self.thread = threading.Thread(target=self._work, name=name)
-        # With room for the guest's stack and the host's frames below it, whatever the platform's default.
+        # Large enough for the guest's stack and the host's frames, independent of the platform's default.
         usual = threading.stack_size(THREAD_STACK_BYTES)
         try:
             self.thread.start()
@@ -68,8 +70,8 @@ class Slot(Generic[C]):
             threading.stack_size(usual)
 
     def _work(self) -> None:
-        if sys.platform == "linux":  # elsewhere, threads have no priority of their own
-            # All other threads run first: guests may spin, and the event loop serves all callers.
+        if sys.platform == "linux":  # other systems have no priority per thread
+            # Other threads come first: guests may spin, and the event loop serves all callers.
             thread = threading.get_native_id()
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
@@ -83,15 +85,15 @@ class Slot(Generic[C]):
     def execute(
         self, run: GuestRun[C], loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[None]"
     ) -> None:
-        """Run it on this slot's thread. `ended` is of the event loop that waits for it."""
+        """Execute a run on this slot's thread. `ended`: a future of the event loop that waits for it."""
         started_s = time.monotonic()
         with Store(self._engine) as store:
             guest = self._guest = Guest(run, store, loop, self._gate)
             try:
                 self._drive(run, guest, store)
                 guest.fds.close_all()
-            except BaseException:  # the slot survives it, and takes the next run
-                log.exception("a guest could not be run")
+            except BaseException:  # the slot survives, and executes the next run
+                log.exception("cannot run a guest")
                 self._count_fault()
                 guest.halt(INTERNAL_MESSAGE)
             usage = RunUsage(
@@ -109,7 +111,7 @@ class Slot(Generic[C]):
         elements = limits.table_elements
         store.set_limits(limits.memory_bytes, elements, instances=1, tables=MAX_TABLES, memories=1)
         store.set_fuel(limits.fuel)
-        # Before it can be killed: the deadline counts from the current epoch.
+        # Before a kill is possible: the deadline counts from the current epoch.
         store.set_epoch_deadline(1)
         try:
             with run.interruptible(self._engine.increment_epoch):
@@ -117,14 +119,14 @@ class Slot(Generic[C]):
                 guest.exports = instance.exports(store)
                 guest.adopt_memory(guest.exports.get("memory"))
                 start = guest.exports.get("_start")
-                assert isinstance(start, Func)  # checked when the module was compiled
+                assert isinstance(start, Func)  # the compiler has checked it
                 start(store)
         except RunStopped:
-            pass  # it was killed before it started
+            pass  # the run was killed before it started
         except Trap as trap:
             run.settle(classify_trap(trap))
         except WasmtimeError as exc:
-            run.settle(EndCause("module", f"it cannot be started: {str(exc)[:MAX_MESSAGE]}"))
+            run.settle(EndCause("module", f"the module did not start: {str(exc)[:MAX_MESSAGE]}"))
         else:
             run.settle(EndCause("exit", exit_code=0))
 
@@ -134,7 +136,7 @@ class Slot(Generic[C]):
         if found is None:
             module = Module.deserialize_file(self._engine, str(job.compiled))
             found = self._linker.instantiate_pre(module)
-        self.loaded[sha256] = found  # as the last one used
+        self.loaded[sha256] = found  # now the most recently used
         if len(self.loaded) > MAX_MODULES:
             self.loaded.popitem(last=False)
         return found
@@ -143,12 +145,12 @@ class Slot(Generic[C]):
         self.host_faults += 1
 
     def _current(self) -> Guest[C]:
-        assert self._guest is not None  # it makes the call
+        assert self._guest is not None  # the guest makes the hostcall
         return self._guest
 
 
 class Slots(Generic[C]):
-    """All slots of a node; an async context manager. Leaving it ends all runs, and the threads."""
+    """All slots of a node; an async context manager, whose exit ends all runs and threads."""
 
     def __init__(self, functions: Sequence[HostFunction[C]], *, max_guests: int) -> None:
         self._functions = tuple(functions)
@@ -162,12 +164,12 @@ class Slots(Generic[C]):
 
     @property
     def free(self) -> int:
-        """How many more runs can start now."""
+        """The number of runs that can start now."""
         return max(0, self._max_guests - len(self._runs))
 
     @property
     def host_faults(self) -> int:
-        """The number of hostcalls that failed by the host's own fault. Anything but 0 is a bug."""
+        """The number of hostcalls that failed by an error of the host. Anything but 0 is a bug."""
         return sum(slot.host_faults for slot in self._slots)
 
     async def __aenter__(self) -> Self:
@@ -176,7 +178,7 @@ class Slots(Generic[C]):
     async def __aexit__(self, *exc_info: object) -> None:
         self._is_closed = True
         for run in self._runs:
-            run.kill("node_stopped", "its node stopped")
+            run.kill("node_stopped", "the node stopped")
         try:
             await _wait_for_all(tuple(self._runs.values()))
         finally:
@@ -186,9 +188,9 @@ class Slots(Generic[C]):
             await _wait_for_all([asyncio.ensure_future(join) for join in joins])
 
     async def run(self, run: GuestRun[C]) -> InvocationResult:
-        """Run it, as soon as a slot is free. If cancelled, kills the run and returns when it has ended."""
+        """Execute a run as soon as a slot is free. If cancelled, kills the run and returns after its end."""
         if self._is_closed:
-            run.kill("node_stopped", "its node stopped")
+            run.kill("node_stopped", "the node stopped")
         done = self._runs[run] = asyncio.get_running_loop().create_future()
         try:
             slot = await self._take(run)
@@ -206,17 +208,18 @@ class Slots(Generic[C]):
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         limit_ms = run.job.workload.limits.wall_clock_ms
-        message = f"it ran for {limit_ms} ms, its `limits.wall_clock_ms`"
+        message = f"the run exceeded its `limits.wall_clock_ms` of {limit_ms} ms"
         timer = loop.call_later(limit_ms / 1000, run.kill, "deadline", message)
         slot.orders.put(partial(slot.execute, run, loop, ended))
         try:
-            await _wait_for_all([ended], on_cancel=partial(run.kill, "cancelled", "its caller was cancelled"))
+            on_cancel = partial(run.kill, "cancelled", "the caller cancelled the run")
+            await _wait_for_all([ended], on_cancel=on_cancel)
         finally:
             timer.cancel()
             await _wait_for_all(tuple(run.loop_tasks))
 
     async def _take(self, run: GuestRun[C]) -> Slot[C] | None:
-        """Take a slot. None: the run was killed before there was one."""
+        """Take a slot. None: the run was killed before a slot was free."""
         if run.is_ending:
             return None
         if self._idle or len(self._slots) < self._max_guests:
@@ -237,7 +240,7 @@ class Slots(Generic[C]):
             waiter.cancel()  # `_give_back` skips it
 
     def _choose(self, sha256: str) -> Slot[C]:
-        """A slot with the module, else the one used last, else a new one."""
+        """A free slot with the module, else the last used one, else a new one."""
         for slot in reversed(self._idle):
             if sha256 in slot.loaded:
                 self._idle.remove(slot)
@@ -260,7 +263,7 @@ class Slots(Generic[C]):
 async def _wait_for_all(
     futures: "Collection[asyncio.Future[Any]]", *, on_cancel: Callable[[], object] | None = None
 ) -> None:
-    """Wait until all are done. If cancelled meanwhile, any number of times, raises that afterwards."""
+    """Wait until all are done. If cancelled meanwhile, however often, raises the cancellation afterwards."""
     cancellation = None
     while pending := [future for future in futures if not future.done()]:
         try:

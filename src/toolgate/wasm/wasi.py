@@ -1,9 +1,9 @@
-"""WASI preview 1, the part that guests have: arguments, environment, clocks, randomness, standard streams.
+"""The supported part of WASI preview 1: arguments, environment, clocks, randomness, standard streams.
 
-All of its functions exist, so that programs link that never call most of them. There are no files,
-directories or sockets: descriptors are 0, 1 and 2, closing one changes nothing, and any other is invalid.
-Streams look like a terminal, so that C libraries write each line as it ends. A single call does a bounded
-amount of work; what takes longer is done in pieces, between which the run can end.
+All functions exist, so that programs link that never call most of them. There are no files, directories or
+sockets: descriptors are 0, 1 and 2, closing one has no effect, and any other is invalid. Streams look like a
+terminal, so that C libraries flush each line. A single call does a bounded amount of work; longer work is
+done in pieces, between which the run can end.
 """
 
 import os
@@ -21,34 +21,34 @@ Call = Callable[..., int | None]
 
 MAX_IOVECS: Final = 1_024  # POSIX's IOV_MAX on Linux
 MAX_TRANSFER_BYTES: Final = 1_048_576
-"""Of one read or write; the guest continues with another call, as with any stream."""
+"""Bytes of one read or write; the guest continues with another call, as with any stream."""
 MAX_RANDOM_PIECE: Final = 65_536  # between two pieces the run can end; as in `crypto.getRandomValues`
 MAX_SUBSCRIPTIONS: Final = 1_024
-"""As many as buffers: far more than a guest without files and sockets has use for."""
+"""As many as buffers: far more than a guest without files and sockets needs."""
 MAX_SLEEP_NS: Final = 1_000_000 * 1_000_000_000
-"""No run lasts as long; a longer wait overflows the host's clock."""
+"""No run lasts that long; a longer wait would overflow the host's clock."""
 CLOCKS_NS: Final[Mapping[int, Callable[[], int]]] = {0: time.time_ns, 1: time.monotonic_ns}
-"""WASI's clocks, without those of processors: a thread serves one guest after another."""
+"""WASI's clocks, without CPU-time clocks: a thread serves one guest after another."""
 
 _IOVEC: Final = struct.Struct("<II")
 _FDSTAT: Final = struct.Struct("<BxHxxxxQQ")
 _FILESTAT: Final = struct.Struct("<QQBxxxxxxxQQQQQ")
 _SUBSCRIPTION: Final = struct.Struct("<QBxxxxxxxIxxxxQQHxxxxxx")
-"""User data and kind; of a clock: which, timeout, precision, flags. Of a stream: its descriptor."""
+"""User data and kind; for a clock: its id, timeout, precision, flags; for a stream: its descriptor."""
 _EVENT: Final = struct.Struct("<QHBxxxxxQHxxxxxx")
-"""User data, error and kind; of a stream: number of bytes, flags."""
+"""User data, error and kind; for a stream: number of bytes, flags."""
 _CHARACTER_DEVICE: Final = 2  # `filetype` of preview 1
 _RIGHTS: Final = (1 << 1) | (1 << 6) | (1 << 27)
-"""To read, write and poll, but not to seek: C libraries take that for a terminal."""
+"""Rights to read, write and poll, but not to seek, by which C libraries recognize a terminal."""
 _STREAMS: Final[Mapping[int, Literal["stdout", "stderr"]]] = {1: "stdout", 2: "stderr"}
 _CLOCK: Final = 0  # `eventtype` of preview 1
 _STREAM_KINDS: Final = {1: (0,), 2: (1, 2)}
-"""The streams that can be read, and those that can be written."""
+"""The readable and the writable streams."""
 _IS_ABSOLUTE: Final = 1  # `subclockflags` of preview 1
 
 
 class WasiErrno(IntEnum):
-    """The errors of preview 1 that calls here return."""
+    """The errors of preview 1 that functions here return."""
 
     # `errno` in wasi_snapshot_preview1.witx.
     SUCCESS = 0
@@ -86,7 +86,7 @@ def _write_sizes(guest: AnyGuest, strings: Sequence[bytes], count_pointer: int, 
 
 
 def _write_strings(guest: AnyGuest, strings: Sequence[bytes], pointers: int, buffer: int) -> int:
-    """Write the strings, each with a NUL, one after another; and where each of them starts."""
+    """Write the strings one after another, each with a NUL, and the pointers to their starts."""
     at, starts = buffer, []
     for one in strings:
         starts.append(at & 0xFFFF_FFFF)
@@ -156,7 +156,7 @@ def _fd_read(guest: AnyGuest, fd: int, iovecs: int, count: int, out: int) -> int
 
 
 def _iter_spans(guest: AnyGuest, iovecs: int, count: int) -> Iterator[tuple[int, int]]:
-    """Pointers and lengths, of `MAX_TRANSFER_BYTES` in all at most."""
+    """Pointers and lengths, of at most `MAX_TRANSFER_BYTES` in total."""
     if not 0 <= count <= MAX_IOVECS:
         raise HostcallFault(Errno.EINVAL)
     left = MAX_TRANSFER_BYTES
@@ -167,12 +167,12 @@ def _iter_spans(guest: AnyGuest, iovecs: int, count: int) -> Iterator[tuple[int,
 
 
 def _constant_call(on_stream: WasiErrno) -> Call:
-    """A function of descriptors with one result for each stream, and BADF for all others."""
+    """A function with the same result for each stream, and BADF for other descriptors."""
     return lambda _guest, fd, *_: on_stream if _is_stream(fd) else WasiErrno.BADF
 
 
 def _stat_call(pack: Callable[[int], bytes]) -> Call:
-    """A function that writes what `pack` says of a stream."""
+    """A function that writes the result of `pack` for a stream."""
 
     def call(guest: AnyGuest, fd: int, out: int) -> int:
         if not _is_stream(fd):
@@ -183,7 +183,7 @@ def _stat_call(pack: Callable[[int], bytes]) -> Call:
     return call
 
 
-# `poll_oneoff`, by which guests sleep: clocks are waited for, streams are always ready
+# `poll_oneoff`, by which guests sleep: it waits for clocks; streams are always ready
 
 
 class _Subscription(NamedTuple):
@@ -199,7 +199,7 @@ class _Subscription(NamedTuple):
         return self.kind == _CLOCK and self.subject in CLOCKS_NS
 
     def wait_ns(self) -> int:
-        """How long from now. Only clocks are waited for."""
+        """How long to wait from now. Only clocks have a wait."""
         if not self.is_clock:
             return 0
         from_ns = CLOCKS_NS[self.subject]() if self.flags & _IS_ABSOLUTE else 0
@@ -210,14 +210,14 @@ class _Subscription(NamedTuple):
         if self.kind == _CLOCK:
             errno = WasiErrno.SUCCESS if self.is_clock else WasiErrno.INVAL
         elif self.subject in _STREAM_KINDS[self.kind]:
-            size = 1  # at least: the end of the input can be read, too
+            size = 1  # at least, because the end of the input can be read, too
         else:
             errno = WasiErrno.BADF
         return _EVENT.pack(self.user_data, errno, self.kind, size, 0)
 
 
 def poll_oneoff(guest: AnyGuest, subscriptions: int, events: int, count: int, out: int) -> int:
-    """Wait until a subscription is ready; write the events of all that are."""
+    """Wait until a subscription is ready. Write the events of all ready ones."""
     if not 0 < count <= MAX_SUBSCRIPTIONS:
         return WasiErrno.INVAL
     array = guest.read(subscriptions, count * _SUBSCRIPTION.size, most=MAX_SUBSCRIPTIONS * _SUBSCRIPTION.size)
@@ -248,7 +248,7 @@ _CONSTANT: Final[Mapping[WasiErrno, tuple[str, ...]]] = {
         "path_unlink_file",
     ),
 }
-"""The functions that have one result for each stream."""
+"""The functions with the same result for each stream."""
 _CALLS: Final[Mapping[str, Call]] = {
     **{name: _constant_call(errno) for errno, names in _CONSTANT.items() for name in names},
     "args_get": lambda guest, *at: _write_strings(guest, guest.args, *at),

@@ -1,7 +1,7 @@
-"""`cchat_*`: chats of a guest with models, with the tools of its task and with functions of its own.
+"""`cchat_*`: chats of a guest with models, with the tools of its task and the guest's functions.
 
-A request is made from what the session holds, and takes the path of a request at the chat endpoint: the same
-scope, the same loop, the same history. Whatever becomes of it, the guest gets a response that it can read.
+A request is built from the session, and runs like a request at the chat endpoint: with the same scope, loop
+and history. Even after a failure, the guest gets a response that it can read.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ from toolgate.wasm.abi import Errno, HostcallFault, OnThread
 
 FORWARDED: Final = "forwarded"  # the outcome of a chat whose calls do not run here
 _NOT_RUN: Final = CallError(
-    code=UnknownTool.code, message="nothing of that name and type runs here", retryable=False
+    code=UnknownTool.code, message="no function has this name and type", retryable=False
 )
 
 
 class SendResult(NamedTuple):
-    """What a guest gets, what it took, and the history with which its session continues."""
+    """The response for a guest, its usage, and the history with which the session continues."""
 
     body: bytes
     usage: Members
@@ -52,7 +52,7 @@ class SendResult(NamedTuple):
 
 
 def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> SendResult:
-    """Build the response to a send that fails. The history and usage of `chat` so far are kept."""
+    """Build the response to a send that fails, with the history and usage of `chat` so far."""
     body = msgspec.json.encode(describe_error(exc).detail)
     if chat is None:
         return SendResult(body, {})
@@ -61,9 +61,9 @@ def build_failure(exc: ToolgateError, chat: CompletionSession | None = None) -> 
 
 @dataclass(kw_only=True)
 class ChatSend:
-    """One `cchat_send` on the event loop, within what its run has left.
+    """One `cchat_send` on the event loop, within the remaining limits of its run.
 
-    Unless it `runs_tools`, the model is prompted once, and its calls are the guest's.
+    Unless it `runs_tools`, it prompts the model once, and the guest runs the calls.
     """
 
     guest: TaskGuest
@@ -110,12 +110,12 @@ class ChatSend:
         try:
             outcome = await session.run()
         finally:
-            for tool in session.running.values():  # the chat has ended, and these have not
+            for tool in session.running.values():  # tools that still run after the chat has ended
                 session.list_call(tool, CallCancelled.code, 0)
         return self._complete(session, outcome), outcome.finish.reason
 
     def _resolve_scope(self) -> ChatScope:
-        """The scope of the same request at the chat endpoint, narrowed to what the run has left."""
+        """The scope of the same request at the chat endpoint, narrowed to the remaining limits of the run."""
         context, params, request = self.guest.context, self.chat.params, self.request
         scope = resolve_chat_scope(
             context.gateway,
@@ -151,7 +151,7 @@ class ChatSend:
             "model": encode_raw(scope.model),
         }
         completion = session.complete(outcome, head, extension=session.build_extension(outcome))
-        for call in outcome.handed:  # the guest sees the calls, and each needs a result in the history
+        for call in outcome.handed:  # the guest gets the calls, and each needs a result in the history
             session.add_result(call, render_error(_NOT_RUN))
         body = encode_completion(replace(completion, head=completion.head | _backend_member(scope)))
         return SendResult(
@@ -160,7 +160,7 @@ class ChatSend:
 
 
 class _GuestSession(CompletionSession):
-    """A chat of a guest. Its run pays for each tool call, and lists it."""
+    """A chat of a guest. Its run counts and records each tool call."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _GuestSession(CompletionSession):
         return await super().prompt(action)
 
     async def on_tool_event(self, event: ToolEvent) -> None:
-        """Raises ToolCallLimit before a call that is one too many."""
+        """Raises ToolCallLimit before a call beyond the limit."""
         if event.event == "tool_started":
             self._calls.count_call()
             self.running[event.call_id] = event.tool
@@ -200,13 +200,13 @@ def _backend_member(scope: ChatScope) -> Members:
     return {"_spear": encode_raw({"backend": scope.upstream.upstream_id, "model": scope.model})}
 
 
-# The commands of `cchat_ctl`, and the flags of `cchat_send`, as SPEAR numbers them.
+# The commands of `cchat_ctl` and the flags of `cchat_send`, with SPEAR's numbers.
 SET_PARAM: Final = 1
 GET_METRICS: Final = 2
 ENABLE_METRICS: Final = 1
 AUTO_TOOL_CALL: Final = 2
-MAX_ROLE_BYTES: Final = 256  # roles have up to ten characters; the model's server rejects the wrong ones
-MAX_FUNCTION_BYTES: Final = 1_048_576  # generous for a schema, and a quarter of what a session holds
+MAX_ROLE_BYTES: Final = 256  # roles have up to ten characters; the model's server rejects invalid ones
+MAX_FUNCTION_BYTES: Final = 1_048_576  # generous for a schema, and a quarter of a session's limit
 
 
 def cchat_create(guest: TaskGuest) -> int:
@@ -214,7 +214,7 @@ def cchat_create(guest: TaskGuest) -> int:
 
 
 def cchat_write_msg(guest: TaskGuest, fd: int, *buffers: int) -> int:
-    """`buffers`: role and content, each with its length."""
+    """Add a message. `buffers`: role and content, each with its length."""
     role_pointer, role_length, content_pointer, content_length = buffers
     session = guest.fds.get(fd, chat_session.GuestChat)
     role = guest.read(role_pointer, role_length, most=MAX_ROLE_BYTES)
@@ -237,7 +237,7 @@ def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_l
     entry = guest.fds.get(fd, chat_session.ChatEntry)
     if command == SET_PARAM:
         data = guest.read(argument, guest.read_u32(argument_length), most=chat_session.MAX_PARAM_BYTES)
-        # A response has no parameters, but those that no session takes are refused here, too.
+        # A response has no parameters, but parameters that are invalid for a session fail here, too.
         params = entry.params if isinstance(entry, chat_session.GuestChat) else chat_session.SessionParams()
         chat_session.check_kept(guest)
         params.set(guest, *chat_session.parse_param(data))
@@ -249,9 +249,9 @@ def cchat_ctl(guest: TaskGuest, fd: int, command: int, argument: int, argument_l
 
 
 def cchat_send(guest: TaskGuest, fd: int, flags: int) -> int:
-    """Prompt the model, and run what it calls. Returns a descriptor of the response, which may be an error.
+    """Prompt the model, and run its calls. Returns a descriptor of the response, which may be an error.
 
-    The descriptor is opened first, so that no response that was paid for is lost.
+    The descriptor is opened first, so that no paid response is lost.
     """
     chat = guest.fds.get(fd, chat_session.GuestChat)
     chat_session.check_kept(guest)

@@ -1,15 +1,15 @@
-"""The descriptors of chats: sessions, which guests fill, and the responses to what they send.
+"""The descriptors of chats: sessions, which guests fill, and responses.
 
-The host keeps all of it, bounded for one session and for all that a guest has open. Session parameters about
-tools are checked by policy as soon as they are set, together with all that were set before; if policy denies
-them, nothing changes. A scope is resolved again whenever it is used: nothing here widens one.
+The host stores both, with limits for one session and for all open ones of a guest. Policy checks session
+parameters about tools as soon as they are set, together with those set before; if it denies them, nothing
+changes. A scope is resolved again at each use: parameters never widen one.
 
-Guests may have tools of their own: functions of their table that models may call. Arguments and result pass
-through the arena, a part of the guest's memory that it sets aside:
+Guests can offer functions of their table as tools to models. Arguments and result pass through the arena, a
+part of the guest's memory that it reserves:
 
     arguments, NUL | output, at the next multiple of 8 | the length of the output, 4 bytes
 
-Whatever such a function does with it, the model gets a result and the run continues; unless the function
+Whatever such a function writes there, the model gets a result and the run continues, unless the function
 traps.
 """
 
@@ -32,10 +32,10 @@ from toolgate.surfaces.wasm.context import HostLimits, TaskContext, TaskGuest, d
 from toolgate.wasm.abi import EPOLLIN, EPOLLOUT, Errno, FdEntry, HostcallFault
 
 MAX_PARAM_BYTES: Final = 262_144  # of all parameters of a session together
-MAX_PARAMS: Final = 256  # generous: the API of OpenAI has some dozen
+MAX_PARAMS: Final = 256  # generous: the OpenAI API has some dozen
 MAX_CONTAINERS: Final = 20_000
 """Objects and arrays in one parameter: many empty ones are far larger in memory than as text."""
-MAX_OUTPUT_BYTES: Final = 1_048_576  # of a function of the guest: the default limit for results of tools, too
+MAX_OUTPUT_BYTES: Final = 1_048_576  # of a guest's function: as the default limit for results of tools
 
 _MCP: Final = "mcp."
 _TEXTS: Final = frozenset({"model", "backend"})
@@ -46,13 +46,13 @@ _NUMBERS: Final[Mapping[str, tuple[str, int]]] = {
     "max_tool_output_bytes": ("max_tool_output_bytes", 256),
     "timeout_ms": ("wall_clock_ms", 1),
 }
-"""The budgets that they narrow, and the least value of each."""
+"""The budgets that these parameters narrow, and the least value of each."""
 _COUNTS: Final = _NUMBERS.keys() | {"tool_arena_ptr", "tool_arena_len"}
-_OWN: Final = _TEXTS | _COUNTS  # for the host, and never forwarded
+_OWN: Final = _TEXTS | _COUNTS  # for the host; never forwarded to a model
 _IGNORED: Final = frozenset({"messages", "tools", "stream", "stream_options"})
-"""A session has other calls for these."""
+"""Members that other hostcalls of a session set."""
 _KNOWN: Final = KnownNames(*_OWN, *_IGNORED, "tool_choice", "functions", "function_call", prefixes=(_MCP,))
-"""A parameter that a model's server may take for one of these, or for another parameter, is an error."""
+"""A parameter that a model's server may confuse with one of these, or with another one, is an error."""
 _FUNCTION: Final = msgspec.Raw(b'"function"')
 _CELL_BYTES: Final = 4  # a 32-bit number, as WebAssembly has lengths
 
@@ -72,7 +72,7 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
         msgspec.json.decode(param.value)
     except UNREADABLE as exc:
         raise HostcallFault(Errno.EIO) from exc
-    # JSON can write a NUL only as an escape; a backslash that is escaped begins none.
+    # In JSON, a NUL can only be an escape; an escaped backslash does not begin one.
     if b"\\u0000" in data.replace(b"\\\\", b""):
         raise HostcallFault(Errno.EINVAL)
     if not param.key:
@@ -81,16 +81,16 @@ def parse_param(data: bytes) -> tuple[str, msgspec.Raw]:
 
 
 class SessionParams:
-    """The parameters that a guest has set: about tools, about budgets, and for the model."""
+    """The parameters that a guest has set: for tools, for budgets, and for the model."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self.forwarded: Members = {}
-        """Those for the model, as the guest wrote them."""
+        """The model's parameters, as the guest wrote them."""
         self._sizes: dict[str, int] = {}
 
     def set(self, guest: TaskGuest, key: str, value: msgspec.Raw) -> None:
-        """If it is denied or invalid, raises and changes nothing."""
+        """Set a parameter. If it is denied or invalid, raises and changes nothing."""
         if key not in self._sizes and len(self._sizes) >= MAX_PARAMS:
             raise HostcallFault(Errno.ENOMEM)
         if _KNOWN.find_impostor(dict.fromkeys((*self.forwarded, key))) is not None:
@@ -137,7 +137,7 @@ class SessionParams:
 
 
 async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
-    """Raises what a scope with `params` is denied with. One with too many tools may be narrowed later."""
+    """Raises if policy denies a scope with `params`. A scope with too many tools may be narrowed later."""
     with context.record_denials():
         try:
             context.gateway.check_scope(replace(context.caller, request=parse_session_params(params)))
@@ -149,9 +149,9 @@ def _check_own(key: str, value: object) -> None:
     """Raises InvalidParams for a value that the host cannot use. The model's server checks the others."""
     is_count = type(value) is int and 0 <= value < 2**32
     if key in _TEXTS and not isinstance(value, str):
-        raise InvalidParams(f"`{key}` is not a string", hint="send a value of that kind")
+        raise InvalidParams(f"`{key}` is not a string", hint="set it to a JSON string")
     if key in _COUNTS and not is_count:
-        raise InvalidParams(f"`{key}` is not a count", hint="send a value of that kind")
+        raise InvalidParams(f"`{key}` is not a count", hint="set it to a non-negative integer")
 
 
 # Tools of the guest
@@ -167,7 +167,7 @@ class GuestTool:
 
 
 def parse_guest_tool(data: bytes, index: int) -> GuestTool:
-    """Parse a tool as the OpenAI API writes it, or only its function. Raises EINVAL and InvalidChat."""
+    """Parse a tool in the OpenAI API's form, or only its function. Raises EINVAL and InvalidChat."""
     try:
         members = decode_members(data.decode(errors="replace"))
     except UNREADABLE as exc:
@@ -189,7 +189,7 @@ def call_guest_tool(
 ) -> str:
     """Call the function, on the guest's thread. Raises CallerToolFailed, and RunStopped if it traps.
 
-    Calls it once more if it returns how much room it needs, and the arena has that much.
+    Calls it once more if it returns the size that it needs, and the arena has that size.
     """
     try:
         call = _ArenaCall(guest, tool, params, arguments)
@@ -210,7 +210,7 @@ def call_guest_tool(
 
 
 class _ArenaCall:
-    """The arena during one call: the arguments, and the room for the output."""
+    """The arena during one call: the arguments, and the space for the output."""
 
     def __init__(self, guest: TaskGuest, tool: GuestTool, params: SessionParams, arguments: bytes) -> None:
         start, length = params.arena
@@ -226,7 +226,7 @@ class _ArenaCall:
         self._function = (tool.index, start, len(arguments), self.output)
 
     def attempt(self, capacity: int) -> tuple[int, int]:
-        """What the function returns, and the length that it leaves in the cell after the output."""
+        """Call the function. Returns its result, and the length in the cell after the output."""
         cell = self.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
         self._guest.write_u32(cell, capacity)
         return self._guest.call_table(*self._function, cell), self._guest.read_u32(cell)
@@ -240,7 +240,7 @@ class ChatEntry(FdEntry):
 
 
 class GuestChat(ChatEntry):
-    """A session: messages, parameters and tools of a guest, from which requests are made."""
+    """A session: the messages, parameters and tools from which a guest's requests are built."""
 
     kind = "ChatSession"
 
@@ -262,7 +262,7 @@ class GuestChat(ChatEntry):
         return 0 if self._is_sending else EPOLLOUT
 
     def write_message(self, message: msgspec.Raw) -> None:
-        """Add a message. ENOMEM if there are too many, or too much in them."""
+        """Add a message. ENOMEM at the limit of messages or of their size."""
         is_too_much = self._bytes + len(message) > self._limits.max_session_bytes
         if is_too_much or len(self._messages) >= MAX_MESSAGES:
             raise HostcallFault(Errno.ENOMEM)
@@ -270,7 +270,7 @@ class GuestChat(ChatEntry):
         self._bytes += len(message)
 
     def write_tool(self, tool: GuestTool) -> None:
-        """Add a tool; of two with one name the first stays. ENOMEM as for messages."""
+        """Add a tool. If its name exists, the first tool stays. ENOMEM as for messages."""
         if tool.name in self.tools:
             return
         is_too_much = self._tool_bytes + len(tool.declared) > self._limits.max_session_bytes
@@ -282,8 +282,8 @@ class GuestChat(ChatEntry):
     def build_request(self) -> ChatRequest:
         if self._bytes > self._limits.max_session_bytes:
             raise BodyTooLarge(
-                f"the messages of this session are more than {self._limits.max_session_bytes} bytes",
-                hint="continue in a new session, with the messages that matter",
+                f"the messages of this session exceed {self._limits.max_session_bytes} bytes",
+                hint="continue in a new session with the messages that matter",
             )
         members: Members = {**self.params.forwarded, "messages": encode_raw(self._messages)}
         backend, model = self.params.text("backend"), self.params.text("model")
@@ -295,7 +295,7 @@ class GuestChat(ChatEntry):
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """EAGAIN while another send runs: each of two would replace the history of the other."""
+        """EAGAIN while another send runs: each would replace the other's history."""
         if self._is_sending:
             raise HostcallFault(Errno.EAGAIN)
         self._is_sending = True
@@ -305,7 +305,7 @@ class GuestChat(ChatEntry):
             self._is_sending = False
 
     def replace_history(self, history: Sequence[msgspec.Raw], *, of: ChatRequest) -> None:
-        """Replace the messages of a request by its history. Messages that were added since stay behind it."""
+        """Replace the messages of a request by its history. Messages that were added since follow it."""
         self._messages = [*history, *self._messages[len(of.messages) :]]
         self._bytes = sum(map(len, self._messages))
 
@@ -314,7 +314,7 @@ class GuestChat(ChatEntry):
 
 
 class ChatResponse(ChatEntry):
-    """A response, once there is one; it can be read any number of times."""
+    """A response, empty until it arrives. It can be read any number of times."""
 
     kind = "ChatResponse"
 
@@ -338,7 +338,7 @@ class ChatResponse(ChatEntry):
 
 
 def check_kept(guest: TaskGuest) -> None:
-    """ENOMEM if the host keeps too much for the sessions and responses that a guest has open."""
+    """ENOMEM if a guest's open sessions and responses exceed the host's limit."""
     chats = (entry for entry in guest.fds.entries.values() if isinstance(entry, GuestChat | ChatResponse))
     if sum(chat.kept_bytes for chat in chats) >= guest.context.limits.max_chat_bytes:
         raise HostcallFault(Errno.ENOMEM)

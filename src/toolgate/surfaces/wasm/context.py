@@ -1,4 +1,4 @@
-"""What one run of a guest may use of the gateway: its caller, and the way to tools and models."""
+"""The gateway's services for one run of a guest: its caller, tools and models."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,30 +13,30 @@ from toolgate.upstream.models.client import Models
 from toolgate.wasm.abi import Errno, HostcallFault
 
 if TYPE_CHECKING:
-    from toolgate.wasm.guest import Guest  # which loads wasmtime, and few nodes run guests
+    from toolgate.wasm.guest import Guest  # loads wasmtime, and few nodes run guests
 
 SURFACE: Final = "hostcall"  # the name of hostcalls in the audit log
-MAX_DENIALS_RECORDED: Final = 100  # of one run: a guest can make a hundred thousand denied calls in a second
+MAX_DENIALS_RECORDED: Final = 100  # of one run, which can make a hundred thousand denied calls a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """How much the host keeps for one guest, in addition to the guest's own memory."""
+    """Limits of the host's memory for one guest, in addition to the guest's memory."""
 
     max_session_bytes: int = 4 * 1024 * 1024
-    """Of the messages of one chat session, and as much of its tools: the largest body of a chat request."""
+    """Size of one chat session's messages, and of its tools: each as the largest body of a chat request."""
     max_guest_tools: int = 128
-    """In one chat session: as many as most models' servers accept."""
+    """Tools of one chat session: as many as most models' servers accept."""
     max_chat_bytes: int = 32 * 1024 * 1024
-    """Of all chat sessions and responses that are open. One send adds what its budgets allow."""
+    """Size of all open chat sessions and responses. One send adds at most what its budgets allow."""
     max_result_bytes: int = 64 * 1024 * 1024
-    """Of tool results that the guest had no room for and has not read since; beyond it no tool runs. The
-    largest `max_tool_output_bytes` of a server is as much."""
+    """Size of tool results that did not fit into the guest's buffer and are unread. Beyond it, no tool runs.
+    It equals the largest `max_tool_output_bytes` of a server."""
 
 
 @dataclass
 class CallLog:
-    """The tool calls of a run, made by itself or by models, and their limit. On the event loop."""
+    """The tool calls of a run, by the guest or by models, and their limit. Used on the event loop."""
 
     max_calls: int
     total: int = 0
@@ -50,11 +50,11 @@ class CallLog:
 
     def count_call(self) -> None:
         if self.total >= self.max_calls:
-            raise ToolCallLimit(f"this run has made {self.max_calls} calls, as many as it may")
+            raise ToolCallLimit(f"this run has reached its limit of {self.max_calls} tool calls")
         self.total += 1
 
     def count_denial(self) -> bool:
-        """Count one more denial. Whether to audit it."""
+        """Count a denial. Returns whether to audit it."""
         self.denials += 1
         return self.denials <= MAX_DENIALS_RECORDED
 
@@ -65,7 +65,7 @@ class CallLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """One run. `caller` is its principal under its task, without session parameters."""
+    """The context of one run. `caller`: its principal with its task, without session parameters."""
 
     gateway: Gateway
     models: Models
@@ -74,18 +74,18 @@ class TaskContext:
     calls: CallLog
     wall_s: Callable[[], float]
     deadline_s: float
-    """Of the whole run, by the event loop's clock."""
+    """The deadline of the whole run, by the event loop's clock."""
     trace_id: str = ""
     limits: HostLimits = HostLimits()
 
     @property
     def trace(self) -> Trace:
-        """Where its calls come in, for the audit log."""
+        """The origin of its calls, for the audit log."""
         return Trace(SURFACE, self.invocation_id, self.invocation_id, trace_id=self.trace_id)
 
     @contextmanager
     def record_denials(self) -> Iterator[None]:
-        """Audit what policy or a budget denies in the block. On the event loop."""
+        """Audit denials by policy or a budget in the block. Used on the event loop."""
         try:
             yield
         except (PolicyDenied, BudgetExceeded) as exc:
@@ -99,7 +99,7 @@ TaskGuest: TypeAlias = "Guest[TaskContext]"
 
 
 def decode_text(data: bytes) -> str:
-    """Decode a name, key or JSON. EINVAL for bytes that are not UTF-8, or hold a NUL."""
+    """Decode a name, key or JSON. EINVAL for bytes that are not UTF-8, or contain a NUL."""
     try:
         text = data.decode()
     except UnicodeDecodeError as exc:

@@ -1,10 +1,10 @@
-"""`spear_epoll_*` and `spear_fd_ctl`: waiting for descriptors, reporting on one, and narrowing one.
+"""`spear_epoll_*` and `spear_fd_ctl`: wait for descriptors, and query or narrow one.
 
-Hostcalls return when they are done, so nothing becomes ready while a guest waits: a wait with nothing ready
-is a sleep.
+Hostcalls are synchronous, so no descriptor becomes ready while a guest waits: a wait without a ready
+descriptor is a sleep.
 
-An MCP descriptor starts with all that the task allows its guest. Each change can only narrow it: fewer tools,
-fewer calls, less time, less output. Policy checks the lists as those of a request, so a tool that a
+An MCP descriptor begins with everything that the task allows the guest. A change can only narrow it: fewer
+tools, fewer calls, less time, less output. Policy checks the lists like those of a request, so a tool that a
 descriptor excludes looks like a missing one.
 """
 
@@ -24,14 +24,14 @@ from toolgate.policy.patterns import Patterns, effect_of, has_wildcard
 from toolgate.surfaces.wasm.context import TaskGuest, decode_text
 from toolgate.wasm import abi
 
-MAX_POLICY_BYTES: Final = 65_536  # of one change: room for a thousand patterns of usual length
+MAX_POLICY_BYTES: Final = 65_536  # of one change: enough for a thousand patterns of usual length
 
 _MIN_TIMEOUT_MS: Final = 100  # as for a server's `tool_timeout_ms`: less would end calls before they reach it
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of one change. Null is not the same as absent, and invalid."""
+    """The JSON object of one change. Null differs from absent, and is invalid."""
 
     allow: list[str] | msgspec.UnsetType = msgspec.UNSET
     deny: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -42,12 +42,12 @@ class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FdPolicy:
-    """How an MCP descriptor is narrowed. None: not by this member."""
+    """The limits of an MCP descriptor. None: no limit by this member."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     max_calls: int | None = None
-    """Since the descriptor was opened."""
+    """Calls since the descriptor was opened."""
     timeout_ms: int | None = None
     max_output_bytes: int | None = None
 
@@ -56,12 +56,12 @@ class FdPolicy:
         try:
             change = msgspec.json.decode(data, type=_PolicyChange)
         except UNREADABLE as exc:
-            raise InvalidParams(f"the policy of the descriptor cannot be read: {exc}") from exc
+            raise InvalidParams(f"invalid descriptor policy: {exc}") from exc
         lists = {}
         if change.allow is not msgspec.UNSET:
             lists["mcp.tool_allowlist"] = change.allow
         if change.deny is not msgspec.UNSET:
-            # The limits of one list hold for all denials together: each is matched against each tool.
+            # The limits of a list apply to all denials together, because each is matched against each tool.
             lists["mcp.tool_denylist"] = [*self.deny, *change.deny]
         asked = parse_session_params(lists)
         if asked.allow is not None and self.allow is not None:
@@ -82,10 +82,10 @@ NO_POLICY: Final = FdPolicy()
 
 
 def _check_within(allowed: tuple[str, ...], wanted: tuple[str, ...], server_id: str) -> None:
-    """Raises PolicyDenied for an entry outside the list so far.
+    """Raises PolicyDenied for an entry outside the current list.
 
-    A pattern, an effect, a prompt or a resource is inside only as the same text: whether one pattern covers
-    another is not computed.
+    A pattern, effect, prompt or resource is inside only as equal text: this does not compute whether one
+    pattern covers another.
     """
     before = Patterns(allowed)
     for entry in wanted:
@@ -94,8 +94,8 @@ def _check_within(allowed: tuple[str, ...], wanted: tuple[str, ...], server_id: 
         matches = is_name and before.first_match(ref, effects=UNSTATED, is_deny=False) is not None
         if entry not in allowed and not matches:
             raise PolicyDenied(
-                f"`{ascii(entry[:80])[1:-1]}` is not within what the descriptor allows",
-                hint="a descriptor can only be narrowed; open the server again for another list",
+                f"`{ascii(entry[:80])[1:-1]}` is not allowed by the descriptor's current policy",
+                hint="open the server again: a descriptor can only be narrowed",
             )
 
 
@@ -106,7 +106,7 @@ def _narrow_limit(now: int | None, asked: int | msgspec.UnsetType, *, at_least: 
     return wanted if now is None else min(now, wanted)
 
 
-# The commands of `spear_epoll_ctl` and `spear_fd_ctl`, as SPEAR numbers them.
+# The commands of `spear_epoll_ctl` and `spear_fd_ctl`, with SPEAR's numbers.
 EPOLL_CTL_ADD: Final = 1
 EPOLL_CTL_MOD: Final = 2
 EPOLL_CTL_DEL: Final = 3
@@ -115,8 +115,8 @@ GET_FLAGS: Final = 2
 GET_KIND: Final = 3
 GET_STATUS: Final = 4
 GET_METRICS: Final = 5
-NARROW: Final = 100  # Toolgate's own; SPEAR's commands are below a hundred
-MAX_FLAGS_BYTES: Final = 4_096  # there is one flag so far
+NARROW: Final = 100  # Toolgate's command; SPEAR's are below a hundred
+MAX_FLAGS_BYTES: Final = 4_096  # a choice: there is one flag so far
 
 _RECORD: Final = struct.Struct("<ii")
 _ALWAYS: Final = abi.EPOLLERR | abi.EPOLLHUP  # events that are always reported
@@ -155,7 +155,7 @@ def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) 
         del epoll.interest[fd]
         return 0
     if op == EPOLL_CTL_ADD and len(epoll.interest) >= len(guest.fds):
-        # Forget those that were closed, so that they do not pile up.
+        # Drop closed descriptors, so that they do not accumulate.
         entries = guest.fds.entries
         epoll.interest = {one: mask for one, mask in epoll.interest.items() if one in entries}
     epoll.interest[fd] = events
@@ -163,7 +163,7 @@ def spear_epoll_ctl(guest: TaskGuest, epfd: int, op: int, fd: int, events: int) 
 
 
 def spear_epoll_wait(guest: TaskGuest, epfd: int, out: int, out_length: int, timeout_ms: int) -> int:
-    """The number of ready descriptors; writes as many records as there is room for."""
+    """The number of ready descriptors. Writes as many records as fit."""
     epoll = guest.fds.get(epfd, Epoll)
     room = guest.check_out(out, out_length) // _RECORD.size
     if room == 0:

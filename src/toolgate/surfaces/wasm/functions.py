@@ -1,4 +1,4 @@
-"""All functions that guests may import, in one table; and those that need nothing of the gateway."""
+"""The table of all functions that guests may import, and the functions that do not need the gateway."""
 
 import os
 import time

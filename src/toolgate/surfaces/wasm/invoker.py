@@ -1,11 +1,11 @@
-"""Claims invocations from the queue, as many as there are free slots, and runs each to its last report.
+"""Claims invocations from the queue, as many as there are free slots, and runs each until its last report.
 
-The queue decides which. A node claims only what it can start at once, so invocations wait nowhere but in the
+The queue selects them. A node claims only invocations that it can start at once, so they wait only in the
 queue.
 
-The work (get the module, run it) and the reports run at the same time. Each report that the queue hears
-renews the lease. Nothing starts before the first one is heard, and nothing continues once the lease may be
-over: by then the queue may have given the invocation to another node.
+The work (get the module, run it) and the reports run concurrently. Each report that the queue acknowledges
+renews the lease. No run starts before the first acknowledgement, and none continues when its lease may have
+expired: the queue may have given the invocation to another node.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestServices:
-    """What all invocations of a node share."""
+    """The services that all invocations of a node share."""
 
     gateway: Gateway
     models: Models
@@ -48,30 +48,31 @@ class GuestServices:
     run_guest: Callable[[GuestRun[TaskContext]], Awaitable[InvocationResult]]
     """Runs a guest to its end. If cancelled, kills the run and waits for its end."""
     open_module: Callable[[str], Awaitable[Path]]
-    """The compiled file of the module with this hash. Raises ToolgateError."""
+    """Returns the compiled file of a module by its hash. Raises ToolgateError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """How often an invocation is reported and checked."""
+    """The intervals of an invocation's reports and checks."""
 
     lease_s: float = LEASE_MS / 1000
     heartbeat_s: float = HEARTBEAT_S
     look_s: float = 0.25
-    """New lines are reported and revoked keys noticed within this time."""
+    """The time within which new lines are reported and revoked keys are noticed."""
     claim_retry_s: float = 2.0
-    """After a claim that failed: soon, against a queue that waits, and rare enough for no load."""
+    """The pause after a failed claim: short for waiting invocations, and long enough to cause no load."""
     revision_s: float = 30.0
-    """How long a node may take to get the revision at which an invocation was made."""
+    """How long a node may take to reach the revision at which an invocation was queued."""
 
     @property
     def retry_s(self) -> float:
-        """After a report that was not heard."""
+        """The pause after a report without acknowledgement."""
         return self.heartbeat_s / 4
 
     @property
     def safe_s(self) -> float:
-        """A guest is stopped this long after its lease began: killing it takes a moment, too."""
+        """How long after the lease began a guest is stopped: earlier than its end, because a kill takes
+        time."""
         return self.lease_s * 14 / 15
 
 
@@ -90,17 +91,17 @@ class InvocationRun:
         self._work: asyncio.Task[InvocationResult] | None = None
         self._stopped: EndCause | None = None
         self._lines: list[LogLine] = []
-        """Lines that no report has delivered yet."""
+        """Lines that no report has delivered so far."""
         self._is_confirmed = asyncio.Event()
         self._is_lost = False
         self._is_failing = False
-        """The last report was not heard."""
+        """Whether the last report got no acknowledgement."""
         now_s = asyncio.get_running_loop().time()
         self._safe_until_s = now_s + timing.safe_s
         self._next_report_s = now_s
 
     async def conduct(self) -> None:
-        """Run it to its end, and report that. If cancelled, it ends without a report."""
+        """Run it to its end, and report the end. If cancelled, it ends without a report."""
         began_s = time.monotonic()
         self._work = asyncio.create_task(self._execute())
         try:
@@ -114,7 +115,7 @@ class InvocationRun:
         await self._report_end(result)
 
     def stop(self, ended_by: EndedBy, message: str) -> None:
-        """End it, whatever it does. The first reason stays."""
+        """End the run in any state. The first cause stays."""
         if self._stopped is not None:
             return
         self._stopped = EndCause(ended_by, message)
@@ -134,7 +135,7 @@ class InvocationRun:
                 return _make_result(workload)
             path = await self._services.open_module(workload.module)
         except TimeoutError:
-            message = f"its node did not get revision {self._claimed.revision} of the registry in time"
+            message = f"the node did not reach revision {self._claimed.revision} of the registry in time"
             return _make_result(EndCause("internal", message))
         except ToolgateError as exc:
             return _make_result(EndCause("module", f"{exc}: {exc.hint}"))
@@ -154,20 +155,20 @@ class InvocationRun:
         return result
 
     async def _find_workload(self) -> Workload | EndCause:
-        """What runs, and as whom, by the registry's current state; or why nothing does."""
+        """The module and principal by the registry's current state, or the cause why nothing runs."""
         task_id, gateway = self._claimed.task_id, self._gateway
         principal = self._find_principal()
         if principal is None:
-            return EndCause("revoked", "the key that started it is revoked, or has expired")
+            return EndCause("revoked", "the key that started the run was revoked, or has expired")
         self._principal = principal
         task = gateway.snapshot.tasks.get(task_id)
         if task is None or task.workload is None:
-            return EndCause("module", f"the task `{task_id}` was deleted, or has no workload any more")
+            return EndCause("module", f"task `{task_id}` was deleted, or no longer has a workload")
         caller = Caller(principal, task_id)
         try:
             policy = gateway.task_policy(caller)
         except NotFound:
-            return EndCause("revoked", f"the key that started it no longer allows `{task_id}`")
+            return EndCause("revoked", f"the key that started the run no longer allows task `{task_id}`")
         self._module = task.workload.module
         if policy is not None and policy.require_servers:
             try:
@@ -192,7 +193,7 @@ class InvocationRun:
         return GuestJob(workload=workload, compiled=path, name=name, input=input_, context=context)
 
     def _find_principal(self) -> Principal | None:
-        """The principal of the same key now; None if it is gone. The issuer decides about tokens."""
+        """The current principal of the same key; None if the key is gone. Tokens are not checked again."""
         kind, _, key_id = self._claimed.principal.id.partition(":")
         if kind != "key":
             return self._claimed.principal
@@ -203,10 +204,10 @@ class InvocationRun:
 
     def _collect_result(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
         if work.cancelled():
-            result = _make_result(self._stopped or EndCause("node_stopped", "its node stopped"))
+            result = _make_result(self._stopped or EndCause("node_stopped", "the node stopped"))
         elif (exc := work.exception()) is not None:
-            _log.error("an invocation of `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
-            result = _make_result(EndCause("internal", "the run failed inside its node, whose log says more"))
+            _log.error("a run of task `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
+            result = _make_result(EndCause("internal", "the run failed inside the node; its log has details"))
         else:
             result = work.result()
         usage = replace(result.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
@@ -215,7 +216,7 @@ class InvocationRun:
     # The reports
 
     async def _supervise(self, work: "asyncio.Task[InvocationResult]") -> None:
-        """Report while the work runs, and end it if it may not run. A report that hangs delays no check."""
+        """Report while the work runs, and end the work if it may not run. A slow report delays no check."""
         reporting = asyncio.create_task(self._keep_reporting())
         try:
             while not (work.done() or reporting.done()):
@@ -238,11 +239,11 @@ class InvocationRun:
             await asyncio.sleep(self._timing.look_s)
 
     def _check_lease(self) -> None:
-        """End it if the lease may be over, or if its key has changed."""
+        """End the run if its lease may have expired, or if its key has changed."""
         if asyncio.get_running_loop().time() >= self._safe_until_s:
-            self._lose("the control plane did not respond, so another node may run it by now")
+            self._lose("the control plane did not respond, so another node may have taken over the run")
         elif self._run is not None and self._find_principal() != self._principal:
-            self.stop("revoked", "the key that started it was revoked or changed, or has expired")
+            self.stop("revoked", "the key that started the run was revoked or changed, or has expired")
 
     def _lose(self, why: str) -> None:
         self._is_lost = True
@@ -253,7 +254,7 @@ class InvocationRun:
             self._lines = [*keep_newest_lines([*self._lines, *taken])]
 
     async def _report(self, result: InvocationResult | None = None) -> bool:
-        """Report what is new; whether the queue has heard it."""
+        """Report new lines and the result. Returns whether the queue acknowledged the report."""
         loop, claimed, timing = asyncio.get_running_loop(), self._claimed, self._timing
         began_s, lines = loop.time(), tuple(self._lines)
         until_s = self._safe_until_s if result is None else began_s + LAST_REPORT_S
@@ -264,24 +265,24 @@ class InvocationRun:
                 )
         except (ToolgateError, TimeoutError) as exc:
             if not self._is_failing:
-                _log.warning("invocation %s cannot be reported: %r", claimed.invocation_id, exc)
+                _log.warning("cannot report invocation %s; retrying: %r", claimed.invocation_id, exc)
             self._is_failing = True
             self._next_report_s = loop.time() + timing.retry_s
             return False
         del self._lines[: len(lines)]
-        # Counted from before it was sent: the queue counts from later on.
+        # Counted from before the report was sent: the queue counts from a later time.
         self._safe_until_s = began_s + timing.safe_s
         self._next_report_s = began_s + timing.heartbeat_s
         self._is_failing = False
         self._is_confirmed.set()
         if verdict == "lost":
-            self._lose("it was declared lost, and another node may run it by now")
+            self._lose("the control plane declared the run lost, so another node may have taken it over")
         elif verdict == "cancel":
-            self.stop("cancelled", "it was cancelled")
+            self.stop("cancelled", "the run was cancelled")
         return True
 
     async def _report_end(self, result: InvocationResult) -> None:
-        """Try until it is heard or lost. It counts if the queue has not given the invocation away since."""
+        """Report until acknowledged or lost. It counts if the queue has not given the run to another node."""
         self._take_lines()
         clock = asyncio.get_running_loop().time
         until_s = clock() + LAST_REPORT_S
@@ -289,7 +290,7 @@ class InvocationRun:
             if await self._report(result):
                 return
             await asyncio.sleep(self._timing.retry_s)
-        _log.warning("the end of invocation %s could not be reported", self._claimed.invocation_id)
+        _log.warning("cannot report the end of invocation %s", self._claimed.invocation_id)
 
     def _record_end(self, result: InvocationResult, took_ms: int) -> None:
         self._gateway.metrics.invocations[result.state, result.ended_by] += 1
@@ -316,7 +317,8 @@ def _make_result(cause: EndCause) -> InvocationResult:
 
 @dataclass(kw_only=True, eq=False)
 class Invoker:
-    """Runs at most `max_guests` at once; with 0 it claims none. When stopped, it waits `drain_s` for them."""
+    """Runs at most `max_guests` guests at once; with 0, it claims none. At a stop, it waits up to
+    `drain_s`."""
 
     services: GuestServices
     node_id: str
@@ -347,7 +349,7 @@ class Invoker:
             await asyncio.gather(*ending, return_exceptions=True)
 
     def stop(self) -> None:
-        """Claim no more. Those that run have `drain_s` to end."""
+        """Claim no more invocations. Running ones have `drain_s` to end."""
         if self._claiming is not None:
             self._claiming.cancel()
         if self._drained_at_s is None:
@@ -359,7 +361,7 @@ class Invoker:
         left_s = (self._drained_at_s or 0) - asyncio.get_running_loop().time()
         await asyncio.wait(self._running, timeout=max(0, left_s))
         for running in self._running.values():
-            running.stop("node_stopped", "its node stopped, and its time to drain was over")
+            running.stop("node_stopped", "the node stopped, and the run did not end within `drain_s`")
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_REPORTS_S)
 
@@ -371,7 +373,7 @@ class Invoker:
                 await self._room.wait()
             try:
                 claimed = await self.services.queue.claim(self.node_id, limit=free, wait_s=CLAIM_WAIT_S)
-            except Exception as exc:  # this task is the only one that claims
+            except Exception as exc:  # no other task claims
                 if not isinstance(exc, ToolgateError):
                     _log.exception("cannot claim invocations")
                 elif not is_failing:
@@ -390,4 +392,4 @@ class Invoker:
         del self._running[task]
         self._room.set()
         if not task.cancelled() and (exc := task.exception()) is not None:
-            _log.error("an invocation was lost inside the node", exc_info=exc)
+            _log.error("an invocation ended by a bug inside the node", exc_info=exc)

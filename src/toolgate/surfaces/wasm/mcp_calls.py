@@ -1,8 +1,8 @@
-"""`mcp_*`: the servers and tools of its task as hostcalls of a guest.
+"""`mcp_*`: hostcalls of a guest for the servers and tools of its task.
 
-A descriptor refers to one server, and grants nothing: policy decides on each call, as at the MCP endpoint on
-the path of that server. Tools have their own names there; if there are too many to list, the three that find
-them are listed. A guest never learns where a server runs.
+A descriptor refers to one server, and grants nothing: policy decides on each call, as at that server's MCP
+endpoint. Tools keep their names there; if there are too many to list, the three find tools are listed. A
+guest never learns where a server runs.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ _encode = msgspec.json.encode
 
 
 class KeptResult(NamedTuple):
-    """A result that the guest had no room for, and its call."""
+    """A result that did not fit into the guest's buffer, and its call."""
 
     tool: str
     arguments: bytes
@@ -80,10 +80,10 @@ class McpSession(FdEntry):
 
     def check_calls(self) -> None:
         if self.policy.max_calls is not None and self.calls >= self.policy.max_calls:
-            raise errors.ToolCallLimit(f"this descriptor has used its {self.calls} calls")
+            raise errors.ToolCallLimit(f"this descriptor has reached its limit of {self.calls} calls")
 
     def caller(self, context: TaskContext) -> Caller:
-        """The caller of the run, who asks for this server only, as far as the policy allows."""
+        """The caller of the run, with a request for this server, narrowed by the descriptor's policy."""
         request = SessionRequest(
             enabled=True, servers=(self.server_id,), allow=self.policy.allow, deny=self.policy.deny
         )
@@ -91,7 +91,7 @@ class McpSession(FdEntry):
 
     @contextmanager
     def record_failures(self) -> Iterator[None]:
-        """Keep what the block raises as `last_error`."""
+        """Store an error of the block as `last_error`."""
         self.last_error = None
         try:
             yield
@@ -121,8 +121,8 @@ def mcp_list_tools(guest: TaskGuest, fd: int, out: int, out_length: int) -> int:
 def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     """Call a tool; its result is one JSON object. `buffers`: name, arguments, result; each with its length.
 
-    A result that does not fit into the buffer is kept. The same call then gets it, and the tool does not run
-    again. Any other call drops it.
+    A result that does not fit into the buffer is stored. The same call then returns it without running the
+    tool again. Any other call drops it.
     """
     name_pointer, name_length, arguments_pointer, arguments_length, out, out_length = buffers
     session = guest.fds.get(fd, McpSession)
@@ -152,7 +152,7 @@ def mcp_registry_list(guest: TaskGuest, out: int, out_length: int) -> int:
 
 
 def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_length: int) -> int:
-    """Describe one of them. ENOENT for one that cannot be opened."""
+    """Describe one of these servers. ENOENT if it cannot be opened."""
     server_id = decode_text(guest.read(pointer, length, most=MAX_NAME_BYTES))
     guest.check_out(out, out_length)
     server = guest.wait(lambda: _describe_server(guest.context, server_id))
@@ -178,7 +178,7 @@ def _run_tool(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes
         return guest.wait(lambda: _call_tool(guest.context, session, tool, parsed))
 
 
-# On the event loop, where all of the gateway is
+# On the event loop, where the gateway runs
 
 
 async def _list_tools(context: TaskContext, session: McpSession) -> View:
@@ -188,7 +188,7 @@ async def _list_tools(context: TaskContext, session: McpSession) -> View:
 
 
 async def _record_unmade(context: TaskContext, session: McpSession, tool: str, code: str) -> None:
-    """Audit a call that is not made, as every endpoint does."""
+    """Audit a rejected call, as every endpoint does."""
     if not context.calls.count_denial():
         return
     try:
@@ -222,7 +222,7 @@ async def _call_tool(context: TaskContext, session: McpSession, tool: str, argum
     except InputRequired as exc:
         code = errors.InputNotGiven.code
         raise errors.InputNotGiven(
-            "the tool asks its user for input, and a guest has no user to ask"
+            "the tool requests input from its user, and a guest cannot elicit any"
         ) from exc
     except errors.ToolgateError as exc:
         code = exc.code
@@ -238,7 +238,7 @@ async def _call_tool(context: TaskContext, session: McpSession, tool: str, argum
 async def _send_call(
     context: TaskContext, session: McpSession, tool: str, arguments: bytes
 ) -> ServerResponse:
-    """Send within the timeout of the descriptor, if it has one; that of the server holds as well."""
+    """Send within the descriptor's timeout, if it has one; the server's timeout applies, too."""
     timeout_ms = session.policy.timeout_ms
     try:
         async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
@@ -249,8 +249,8 @@ async def _send_call(
         if timeout_ms is None:
             raise
         raise errors.CallTimedOut(
-            f"the tool gave no result within {timeout_ms} ms",
-            hint="narrow the descriptor's `timeout_ms` less",
+            f"the tool returned no result within {timeout_ms} ms",
+            hint="open the server again with a larger `timeout_ms`",
         ) from exc
 
 
@@ -258,12 +258,12 @@ def _check_size(result: bytes, most: int | None) -> None:
     if most is not None and len(result) > most:
         raise errors.OutputTooLarge(
             f"the result has {len(result)} bytes, and the descriptor allows {most}",
-            hint="ask for less at once",
+            hint="request less at once",
         )
 
 
 def _encode_result(response: ServerResponse) -> tuple[bytes, str]:
-    """The guest's result, and the code of a failure. A tool that fails has a result, too."""
+    """The result for the guest, and the code of a failure. A failed tool has a result, too."""
     members = response.rpc.members
     if members is None:
         error = parse_server_error(response.rpc.error)
@@ -285,7 +285,7 @@ async def _list_servers(context: TaskContext) -> list[Mapping[str, Any]]:
 
 
 async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str, Any] | None:
-    await asyncio.sleep(0)  # there may be thousands, and others wait for the event loop
+    await asyncio.sleep(0)  # yields to other tasks, because there may be thousands of servers
     try:
         view = await context.gateway.wait_for_view(McpSession(server_id).caller(context))
     except (errors.PolicyDenied, errors.NotFound, errors.TooManyTools):
@@ -302,7 +302,7 @@ async def _describe_server(context: TaskContext, server_id: str) -> Mapping[str,
 
 
 def _select_tools(view: View) -> Mapping[str, Route]:
-    """The tools that can be called by name. If there are too many to list, those that find them."""
+    """The tools that can be called by name; if there are too many to list, the find tools."""
     return view.routes if view.found is None else FIND_ROUTES
 
 
