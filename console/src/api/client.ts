@@ -54,7 +54,7 @@ export function toError(status: number, body: unknown): ApiError {
   return new ApiError(
     status,
     said?.code ?? "error",
-    said?.message ?? `the gateway answered ${status}`,
+    said?.message ?? `the gateway responded with status ${status}`,
     said?.hint ?? "",
     said?.data ?? {},
   );

@@ -33,7 +33,8 @@ export function PackagePage() {
       <PageHead title={id} about={first ? <Tags tags={first.tags} /> : undefined}>
         {mayRead ? (
           <Button variant="default" component={Link} to={`/servers/${encodeURIComponent(id)}`}>
-            Server
+            {" "}
+            Open the server{" "}
           </Button>
         ) : null}
         {query.data ? <PickWhole id={id} tools={query.data} /> : null}

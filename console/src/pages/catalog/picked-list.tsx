@@ -50,7 +50,7 @@ export function PickedList({ picks, keep, scope }: PickedListProps) {
         <ActionIcon
           variant="subtle"
           color="gray"
-          aria-label={`Put back ${visibleText(isWhole(name) ? serverOf(name) : name)}`}
+          aria-label={`Remove ${visibleText(isWhole(name) ? serverOf(name) : name)}`}
           onClick={() => keep(withoutPicked(picks, [name]))}
         >
           <IconX size={16} />

@@ -18,7 +18,7 @@ interface Branch {
 export function SchemaTree({ field }: { readonly field: Field }) {
   const branches = branchesOf(field);
   if (branches.length > 0) return <Branches branches={branches} />;
-  if (field.kind === "group") return <Text c="dimmed">No arguments.</Text>;
+  if (field.kind === "group") return <Text c="dimmed">No fields.</Text>;
   return <Branches branches={[{ key: "", name: "", isRequired: false, field }]} />;
 }
 

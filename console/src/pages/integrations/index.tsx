@@ -57,7 +57,7 @@ function List({ found }: { readonly found: Integrations }) {
         keyOf={(row) => row.server_id}
         empty={
           found.all.length === 0 ? (
-            <Empty title="Your key reaches no server">Ask an administrator.</Empty>
+            <Empty title="Your key reaches no server">Ask an admin.</Empty>
           ) : (
             <Empty title="No servers match">Clear the filter.</Empty>
           )

@@ -6,7 +6,8 @@ import { meQuery, reaches } from "@/api/me";
 import { setCredential } from "@/api/session";
 import { redirectUri, takeBegun } from "./pkce";
 
-/** Log in with `token`. It is checked before it is stored, and outside the gate, which would unmount this page meanwhile. */
+/** Log in with `token`. It is checked before it is stored, and outside the gate: that would unmount this
+ *  page meanwhile. */
 export function useEnter() {
   const queries = useQueryClient();
   return async (token: string) => {

@@ -90,7 +90,7 @@ function Facts({ run }: { readonly run: Run }) {
       <Fact name="State">
         <RunBadge state={run.state} />
       </Fact>
-      <Fact name="Ended by">{endOf(run)}</Fact>
+      <Fact name="Result">{endOf(run)}</Fact>
       <Fact name="Duration">{tookOf(run)}</Fact>
       <Fact name="Requested">
         <span title={moment(run.created_ms)}>{ago(run.created_ms)}</span>

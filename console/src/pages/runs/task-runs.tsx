@@ -105,7 +105,7 @@ function Begin({ taskId }: { readonly taskId: string }) {
 
 const COLUMNS: readonly Column<Summary>[] = [
   { key: "state", title: "State", show: (one) => <RunBadge state={one.state} /> },
-  { key: "end", title: "Ended by", show: endOf },
+  { key: "end", title: "Result", show: endOf },
   {
     key: "began",
     title: "Requested",

@@ -97,7 +97,7 @@ function HealthCard({ server }: { readonly server: Server }) {
       {server.health ? (
         <HealthFacts server={server} health={server.health} />
       ) : (
-        <Text c="dimmed">This process has no status of it.</Text>
+        <Text c="dimmed">This process has no status for this server.</Text>
       )}
     </Card>
   );
