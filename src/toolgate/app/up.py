@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,14 +77,9 @@ async def open_up(
             except StorageFailed as exc:
                 _log.warning("cannot delete the file of a login that is no longer valid: %s", exc)
 
+        client_url = partial(components.read_public_url, settings)
         plane = await enter(
-            open_control_plane(
-                host,
-                gateway,
-                on_state=tidy_logins,
-                logins=logins,
-                client_url=lambda: components.read_public_url(settings),
-            )
+            open_control_plane(host, gateway, on_state=tidy_logins, logins=logins, client_url=client_url)
         )
         control = plane.control
         rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
