@@ -15,7 +15,7 @@ from tests import patient
 from tests.docs.documents import EXAMPLES, ROOT
 from tests.eventually import eventually
 from tests.local_model import local_model
-from tests.node import node, node_file
+from tests.node import MODULES, node, node_file
 from toolgate.cli.demo.kit import LOCK, MODEL_LOCK, make_repository, write_mark
 
 DEADLINE_S = 900.0
@@ -76,6 +76,23 @@ def empty_gateway(directory: Path) -> Iterator[Started]:
 
 
 @contextmanager
+def migration_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
+    """`toolgate up` without any record in `cwd`; `uvx` and `npx` in `directory` run what is installed."""
+    write_runners(directory)
+    path = f"{directory}:{os.environ['PATH']}"
+    with _running(["--data", str(directory / "data")], cwd=cwd, path=path) as started:
+        yield started
+
+
+def write_runners(directory: Path) -> None:
+    """`uvx NAME …` and `npx -y NAME …` for what the locks install."""
+    directory.mkdir(exist_ok=True)
+    _write_program(directory / "uvx", f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"')
+    start = f'exec "{node()}" "{MODULES}/$name/dist/index.js" "$@"'
+    _write_program(directory / "npx", f"name=$2; shift 2; {start}")
+
+
+@contextmanager
 def _in_repository(directory: Path, *words: str) -> Iterator[Started]:
     make_repository(directory / "repository")
     programs = directory / "bin"
@@ -109,7 +126,7 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
         try:
             lines = _read_until_ready(process)
             url, *_ = [line.rpartition(" ")[2] for line in lines if " at http" in line]
-            eventually(lambda: _are_listed(url), 120)
+            eventually(lambda: are_listed(url), 120)
             yield Started(url, lines)
         finally:
             process.terminate()
@@ -117,8 +134,8 @@ def _running(words: list[str], *, cwd: Path, path: str) -> Iterator[Started]:
             watchdog.cancel()
 
 
-def _are_listed(url: str) -> bool:
-    """Whether all servers have told their tools: a reader who types is slower than that."""
+def are_listed(url: str) -> bool:
+    """Whether all servers have listed their tools: a reader who types is slower than that."""
     with urllib.request.urlopen(f"{url}/admin/api/mcp/servers") as response:
         servers = json.load(response)["servers"]
     return all(one["health"]["tools"] for one in servers if one["enabled"])

@@ -55,7 +55,7 @@ def test_a_gateway_is_a_server_and_its_encrypted_credential_a_reference() -> Non
         },
     ]
     assert imports.warnings == [
-        "`local_time`: its credential is encrypted in the file: set what ${ENV:LOCAL_TIME_TOKEN} refers to",
+        "`local_time`: set `LOCAL_TIME_TOKEN` where the gateway runs: its credential is encrypted in the file",
         "no counterpart for `description` of `everything`",
         (
             "no counterpart for `passthrough_headers` of `everything`: "
@@ -117,13 +117,13 @@ def test_what_contextforge_makes_itself_is_named_and_left_out() -> None:
         pytest.param(
             {"auth_type": "basic"},
             {"url": "https://x/mcp", "headers": {"Authorization": "Basic ${ENV:X_BASIC_AUTH}"}},
-            "${ENV:X_BASIC_AUTH}",
+            "`X_BASIC_AUTH`",
             id="basic",
         ),
         pytest.param(
             {"auth_type": "query_param", "auth_query_params": {"api_key": "encrypted"}},
             {"url": "https://x/mcp?api_key=${ENV:X_API_KEY}"},
-            "${ENV:X_API_KEY}",
+            "`X_API_KEY`",
             id="in the URL",
         ),
         pytest.param({"auth_type": "oauth"}, {"url": "https://x/mcp"}, "`oauth`", id="OAuth"),

@@ -271,7 +271,7 @@ def test_a_value_that_only_an_editor_or_a_command_gives_is_a_variable_to_set() -
     assert imports.warnings == [
         "`x`: set `NONE` where the gateway runs: the file has no value",
         "`x`: only an editor knows `workspaceFolder`: write the directory, or set that variable on the node",
-        "`x`: no command fills in `TOKEN`: set what ${ENV:X_TOKEN} refers to yourself",
+        "`x`: set `X_TOKEN` where the gateway runs: the gateway runs no command for a value",
         "`x`: set `API_KEY` where the gateway runs: no editor prompts for it",
     ]
 

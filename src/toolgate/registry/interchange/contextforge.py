@@ -16,18 +16,19 @@ from toolgate.registry.interchange.definitions import (
     ImportResult,
     describe_task,
     make_unique_id,
+    make_variable,
     quote_names,
 )
 from toolgate.registry.interchange.server_json import (
     Json,
     json_object,
     json_objects,
-    make_reference,
 )
 
 _CREDENTIALS: Final = {"bearer": "Bearer", "basic": "Basic"}
 _WITHOUT: Final = frozenset({"", "none", "open"})
 """Kinds of authentication that need nothing. The last one is the catalog's."""
+_ENCRYPTED: Final = "its credential is encrypted in the file"
 _FOUND_OUT: Final = frozenset({"capabilities", "health_check", "id", "name"})
 """Fields that name a gateway, or hold what every gateway finds out itself."""
 _ENDPOINTS: Final = ("sse_endpoint", "websocket_endpoint", "jsonrpc_endpoint")
@@ -75,9 +76,8 @@ def _translate_gateway(server_id: str, fields: Json, imports: ImportResult) -> d
         rest["enabled"] = False
     found = Definition(str(fields.get("name")), {}, imports)
     if (scheme := _CREDENTIALS.get(kind)) is not None:
-        reference = make_reference(f"{server_id}_{'token' if kind == 'bearer' else 'basic_auth'}")
-        rest["headers"] = {"Authorization": f"{scheme} {reference}"}
-        found.warn(f"its credential is encrypted in the file: set what {reference} refers to")
+        variable = f"{server_id}_{'token' if kind == 'bearer' else 'basic_auth'}"
+        rest["headers"] = {"Authorization": f"{scheme} {make_variable(variable, found, _ENCRYPTED)}"}
     elif kind == "query_param":
         rest["url"] = _add_parameters(server_id, rest, found)
     elif kind not in _WITHOUT:
@@ -93,9 +93,8 @@ def _add_parameters(server_id: str, fields: dict[str, Any], found: Definition) -
     """The URL with a reference for each parameter that holds a key."""
     url, names = str(fields.get("url")), fields.pop("auth_query_params", None)
     for name in names if isinstance(names, Mapping) else ():
-        reference = make_reference(f"{server_id}_{name}")
+        reference = make_variable(f"{server_id}_{name}", found, _ENCRYPTED)
         url += f"{'&' if '?' in url else '?'}{name}={reference}"
-        found.warn(f"its credential is encrypted in the file: set what {reference} refers to")
     return url
 
 

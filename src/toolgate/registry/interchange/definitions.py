@@ -126,21 +126,25 @@ def translate_variables(value: Any, found: Definition, place: str = "") -> Any:
     return value
 
 
+def make_variable(name: str, found: Definition, why: str) -> str:
+    """A reference to a variable of the node that an admin has to set."""
+    reference = make_reference(name)
+    variable = reference.removeprefix("${ENV:").removesuffix("}")
+    found.warn(f"set `{variable}` where the gateway runs: {why}")
+    return reference
+
+
 def _translate_variable(match: re.Match[str], found: Definition, place: str) -> str:
     if match["separator"]:
         return "/"
     if match["command"] is not None:
-        reference = make_reference(f"{found.name}_{place}")
-        found.warn(f"no command fills in `{place[:_MAX_SHOWN]}`: set what {reference} refers to yourself")
-        return reference
+        return make_variable(f"{found.name}_{place}", found, "the gateway runs no command for a value")
     name, default, is_plain = match["name"].replace("-", "_"), match["default"] or "", match["kind"] is None
     if match["kind"] == "input":
-        # An editor prompts for an input. A node takes it from its environment.
-        name = name.upper()
-        found.warn(f"set `{name}` where the gateway runs: no editor prompts for it")
-    elif is_plain and name == "pathSeparator":
+        return make_variable(name, found, "no editor prompts for it")
+    if is_plain and name == "pathSeparator":
         return "/"
-    elif is_plain and name == "userHome":
+    if is_plain and name == "userHome":
         name = "HOME"
     elif is_plain and name in _OF_EDITORS:
         found.warn(f"only an editor knows `{name}`: write the directory, or set that variable on the node")
