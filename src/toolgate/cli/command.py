@@ -1,4 +1,4 @@
-"""What every command is made of: its options, what it prints, and how it fails.
+"""The parts of every command: its options, its output and its errors.
 
 A command asks for `gateway: GatewayConnection`; `spread_options` turns that one parameter into the options
 `--url`, `--key-file` and `--json` for the parser, and back into one value for the command. It prints tables
@@ -41,23 +41,23 @@ DryRunOption = Annotated[bool, "--dry-run", "Show what would change; change noth
 
 
 class ArgumentText(NamedTuple):
-    """How a positional argument is shown: its name in the usage, and its help."""
+    """The name of a positional argument in the usage, and its help."""
 
     name: str
     help: str
 
 
 class ExitCode(IntEnum):
-    """Exit codes, the same for every command. 2 is also what the option parser uses."""
+    """Exit codes, the same for every command. 2 is also that of the option parser."""
 
-    # 0 to 2 as every Unix command has them; the rest is ours, and documented.
+    # 0 to 2 as in other Unix commands; the others are Toolgate's, and documented.
     OK = 0
     FAILED = 1
     USAGE = 2
     AUTH = 3
     UNREACHABLE = 4
     INCOMPLETE = 5
-    """No problem was found, and part of the input could not be judged."""
+    """No problem was found, but a part could not be checked."""
 
 
 class CommandError(Exception):
@@ -80,14 +80,14 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The options, or a file that they name, cannot be used."""
+    """The options, or a file that they name, are invalid."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
 def add_group(app: typer.Typer, name: str, *, is_command: bool = False, note: str = "") -> typer.Typer:
-    """A group of commands under `name`. `is_command`: the group does something by itself, too."""
+    """A group of commands under `name`. `is_command`: the group also runs by itself."""
     group = typer.Typer(
         cls=HelpGroup, add_completion=False, invoke_without_command=is_command, epilog=note or None
     )
@@ -98,7 +98,7 @@ def add_group(app: typer.Typer, name: str, *, is_command: bool = False, note: st
 def command(
     app: typer.Typer, name: str | None, summary: str | None = None, **arguments: ArgumentText
 ) -> Callable[[Command], Command]:
-    """Make a function the command `name`, with its groups spread. Its docstring is its help.
+    """Register a function as the command `name`, with its groups spread. Its docstring is its help.
 
     Without a name, it is what a group of commands does when none of them is given.
     """
@@ -169,21 +169,21 @@ def _read_hints(owner: Any) -> dict[str, Any]:
 
 
 def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are set. An empty value is one."""
+    """The values that are set. An empty value is set."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def print_json(value: JsonObject | Iterable[JsonObject]) -> None:
-    """One object, or one object a line."""
+    """Print one object, or one object per line."""
     console = open_console()
     for one in [value] if isinstance(value, Mapping) else value:
-        # Straight to the file: a console would wrap the line. At once: `up` prints one and goes on for days.
+        # Straight to the file: a console would wrap the line. Flushed: `up` prints one and runs for days.
         console.file.write(encode_json(one) + "\n")
         console.file.flush()
 
 
 def print_failure(failure: CommandError, *, as_json: bool) -> None:
-    """Why a command failed, on standard error."""
+    """Print an error to standard error."""
     console = open_console(to_stderr=True)
     if as_json:
         body = {"error": {"code": failure.code, "message": str(failure), "hint": failure.hint}}
@@ -205,25 +205,25 @@ class CommandOutput:
     def show(
         self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType, *, is_line: bool = False
     ) -> None:
-        """Print `value` to a program or `rendered` to a person. `is_line`: one of many, however long."""
+        """Print `value` to a program or `rendered` to a person. `is_line`: do not wrap it."""
         if self.as_json:
             print_json(value)
         elif is_line:
             open_console().print(rendered, soft_wrap=True)
         else:
-            # Not cropped: what is meant to be copied stays whole, wider than the terminal or not.
+            # Not cropped: text to be copied may be wider than the terminal.
             open_console().print(rendered, crop=False)
 
 
 class StepProgress:
-    """Steps with a beginning and an end."""
+    """Shows the steps of a command."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     @contextmanager
     def step(self, title: str) -> Iterator[Callable[[str], None]]:
-        """Something that takes a while. What it yields is told the detail that is being worked on."""
+        """One step. It yields a function that shows a detail of the current work."""
         started = time.monotonic()
         if self._console.is_terminal:
             with self._console.status(Text(title)) as status:

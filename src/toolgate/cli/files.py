@@ -156,7 +156,7 @@ def _task_body(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _encode_config_value(value: Any) -> str:
-    """A value as JSON text. Text that is JSON already stays; any other text is meant as a JSON string."""
+    """A value as JSON text. Text that is JSON stays; any other text becomes a JSON string."""
     if isinstance(value, str):
         with suppress(ValueError):
             json.loads(value)

@@ -115,7 +115,7 @@ _RENAMED: Final[Mapping[str, str]] = {
     "uninstall": "packages uninstall",
     "version": "--version",
 }
-"""Names that commands had before → the names that they have now."""
+"""Earlier names of commands → their present names."""
 
 
 class LazyGroup(HelpGroup):
@@ -171,14 +171,14 @@ def toolgate(*, _version: VersionOption = False) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code of the process."""
     words = list(sys.argv[1:] if args is None else args)
-    # Libraries read these when they are loaded. gRPC would write to our standard error past every format, and
-    # pydantic look through all that is installed for plugins of its own, at every start.
+    # Libraries read these when they are loaded. gRPC would write to standard error in its own format, and
+    # pydantic would search all installed packages for plugins at every start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         _reject_old_name(words)
-        # Without a code of its own, a command that returns has done what it was to do.
+        # A command that returns without an exit code has succeeded.
         return int(app(words, prog_name="toolgate", standalone_mode=False) or ExitCode.OK)
     except (CommandError, ToolgateError, TyperException, Abort) as exc:
         failure = _describe_failure(exc)
@@ -187,7 +187,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _describe_failure(exc: Exception) -> CommandError:
-    """Any failure as one of a command, in the words of this program."""
+    """Any failure as the error of a command."""
     match exc:
         case CommandError():
             return exc
@@ -203,7 +203,7 @@ def _describe_failure(exc: Exception) -> CommandError:
 
 
 def _reject_old_name(words: Sequence[str]) -> None:
-    """Raise UsageError with the new name for a command that had another name before."""
+    """Raise UsageError with the new name for an earlier name of a command."""
     for old in (" ".join(words[:count]) for count in (1, 2)):
         if (new := _RENAMED.get(old)) is not None and old not in COMMANDS:
             raise UsageError(f"`{old}` is now `{new}`", hint=f"run `toolgate {new}`")
@@ -211,7 +211,7 @@ def _reject_old_name(words: Sequence[str]) -> None:
 
 def _load_command(name: str) -> TyperCommand | TyperGroup:
     module = next((module for module, commands in _MODULES.items() if name in commands), name)
-    # What is imported stays: looking through it for garbage would take a sixth of the time.
+    # Imported modules stay: collecting garbage among them would take a sixth of the time.
     gc.disable()
     group = typer.main.get_group(load_lazily(f"toolgate.cli.commands.{module}").app)
     gc.freeze()

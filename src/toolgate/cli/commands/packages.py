@@ -34,7 +34,6 @@ from toolgate.cli.rest import RestClient, build_conditions, build_path, build_re
 from toolgate.lazy_modules import load_lazily
 
 PACKAGES: Final = "/api/packages"
-_PUBLISH: Final = "toolgate.cli.commands.publish"
 
 VersionBump = Literal["patch", "minor", "major"]
 """Which part of a version to raise."""
@@ -254,7 +253,9 @@ def init_command(
 ) -> None:
     """Create a package with one working tool. No existing file is changed."""
     output = CommandOutput(as_json=as_json)
-    load_lazily(_PUBLISH).make_package(directory, package_id=package_id, name=name, output=output)
+    load_lazily("toolgate.cli.commands.publish").make_package(
+        directory, package_id=package_id, name=name, output=output
+    )
 
 
 @command(packages_app, "publish")
@@ -276,7 +277,7 @@ def publish_command(
     A manifest without `run` describes a server that is registered already: nothing is started, and the
     server gets its name, category, tags and tool definitions.
     """
-    load_lazily(_PUBLISH).publish(
+    load_lazily("toolgate.cli.commands.publish").publish(
         directory, connection, how, bump=bump, is_dry_run=is_dry_run, is_only_kept=is_only_kept
     )
 
@@ -297,7 +298,7 @@ def install_command(
     Installing approves exactly the tools that the manifest declares. Fields that an operator set on the
     server stay. Without a version, the gateway installs the last one that was uploaded.
     """
-    load_lazily(_PUBLISH).install(package, connection, how, is_dry_run=is_dry_run)
+    load_lazily("toolgate.cli.commands.publish").install(package, connection, how, is_dry_run=is_dry_run)
 
 
 @command(packages_app, "get")

@@ -49,7 +49,7 @@ def render_ready(url: str, *, console: str | None = None, is_empty: bool = False
 
 def _render_first_steps(url: str) -> list[Group]:
     """How to get from no servers and no tasks to a client that calls tools."""
-    # `servers add` has a `--url` of its own: other addresses than the default go into the environment.
+    # `--url` of `servers add` is that of a server: the gateway's address goes into the environment.
     export = [] if url_option(url) == "" else [f"export TOOLGATE_URL={url}"]
     add = [
         *export,
@@ -74,7 +74,7 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
     add_key = f"toolgate keys create node-1 --role node --out node.key{url_option(url)}"
     start_node = f"toolgate node --control {grpc} --control-key-file node.key"
     if is_loopback(parse_address(grpc)[0]):
-        # A node on the same machine needs an address and a directory of its own.
+        # A node on the same machine needs another address and another directory.
         start_node += " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node"
     followed = sentence("nodes follow it at ", bold(grpc))
     return stack_parts(

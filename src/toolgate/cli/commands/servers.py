@@ -38,7 +38,7 @@ _IMPORTED: Final = (
     "`mcpServers` JSON, VS Code's `mcp.json`, a `server.json`, Docker's catalog, or a record of Toolgate."
 )
 SharedOption = Annotated[
-    bool, "--shared", "The shared login that lists the tools, where each principal has a login of its own."
+    bool, "--shared", "Use the shared login that lists the tools, where each principal has a login."
 ]
 
 app = typer.Typer(add_completion=False)

@@ -35,7 +35,7 @@ DENIALS: Final = "mcp_denied_reason"
 _HIGHEST_COUNTS: Final = frozenset(
     {"toolgate_loop_lag_ms", "toolgate_registry_revision", "toolgate_approvals_pending"}
 )
-"""Of several processes the highest counts: those that are not about what each does alone."""
+"""Gauges of which the highest value of several processes counts, not the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class MetricsSnapshot:
     samples: Mapping[str, Mapping[Labels, float]]
 
     def total(self, name: str) -> float | None:
-        """A gauge over all its labels; None where the process has none."""
+        """The sum of a gauge over its labels; None if the process does not have it."""
         found = self.samples.get(name)
         return None if found is None else sum(found.values())
 
@@ -57,7 +57,7 @@ class MetricsSnapshot:
         return found
 
     def since(self, before: "MetricsSnapshot") -> "MetricsSnapshot":
-        """What the shown counters rose by, and in how many seconds. One that fell counts from zero."""
+        """The increase of the counters, and the seconds between. A counter that fell restarted at zero."""
         risen: dict[str, dict[Labels, float]] = defaultdict(dict)
         for name in (CALLS, ERRORS, LATENCY, DENIALS):
             known = before.samples.get(name, {})
@@ -68,7 +68,7 @@ class MetricsSnapshot:
 
 
 def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
-    """What the metrics of one or more processes say together. Raises ValueError."""
+    """The metrics of one or more processes, added up. Raises ValueError."""
     samples: dict[str, dict[Labels, float]] = defaultdict(dict)
     for text in texts:
         for name, labels, value in parse_samples(text):
@@ -79,7 +79,7 @@ def parse_reading(texts: Iterable[str], at_s: float) -> MetricsSnapshot:
 
 
 def interpolate(buckets: Buckets, share: float) -> float | None:
-    """What `share` of the values are up to, as Prometheus estimates it: they lie evenly within each bucket.
+    """The quantile `share`, as Prometheus estimates it: values are spread evenly within each bucket.
 
     None for no values.
     """
@@ -120,13 +120,13 @@ class CallTotals:
     seconds: float
     calls: Mapping[str, float]
     errors: Mapping[str, float]
-    """Both by server; calls of what is unknown under no name."""
+    """Both by server; calls of unknown tools have no name."""
     p95_ms: Mapping[str, float | None]
     percentiles_ms: Sequence[float | None]
     codes: Mapping[str, float]
     """Calls that failed, by code."""
     denials: Mapping[str, float]
-    """What was left out of scopes, by reason."""
+    """Hidden tools, by reason."""
 
 
 def totals_between(risen: MetricsSnapshot) -> CallTotals:
@@ -149,7 +149,7 @@ def totals_between(risen: MetricsSnapshot) -> CallTotals:
 
 
 def totals_from_audit(activity: JsonObject) -> CallTotals:
-    """By what a control was told by its nodes: `GET /admin/api/activity`."""
+    """The activity that nodes reported to their control plane: `GET /admin/api/activity`."""
     servers = activity["servers"]
     codes: Counter[str] = Counter()
     for one in activity["denials"]:
@@ -174,7 +174,7 @@ def make_frame(
     clock: str,
     nodes: Sequence[JsonObject] = (),
 ) -> dict[str, Any]:
-    """The newest numbers, the busiest servers first. `trouble`: why what is shown is not of now."""
+    """The newest numbers, busiest servers first. `trouble`: why the numbers are old."""
     seconds = happened.seconds
     in_flight, queued = reading.by(IN_FLIGHT, "server_id"), reading.by(QUEUED, "server_id")
     servers: list[dict[str, Any]] = [
@@ -206,7 +206,7 @@ def make_frame(
 
 
 def _find_states(reading: MetricsSnapshot) -> Mapping[str, str]:
-    """Each server's; on several nodes, the worst."""
+    """The state of each server; on several nodes, the worst one."""
     found: dict[str, set[str]] = defaultdict(set)
     for labels, value in reading.samples.get("toolgate_server_state", {}).items():
         one = dict(labels)
@@ -224,9 +224,9 @@ MOST_REASONS: Final = 4  # one line of 80 columns
 MOST_NODES: Final = 3  # leaves most of 24 rows to servers
 _NAME: Final = 30  # columns: state, revision and age fit next to it in 80
 _SLOW_LOOP_MS: Final = 100
-"""What the gateway promises to stay under."""
+"""The limit that the gateway promises."""
 _MANY, _FEW_MS, _LONG_MS = 100, 10, 10_000
-"""From here on, fewer digits say enough."""
+"""Values from which fewer digits are shown."""
 
 
 def render_frame(frame: JsonObject, height: int | None = None) -> RenderableType:
@@ -299,7 +299,7 @@ def _render_servers(servers: Sequence[JsonObject], room: int | None) -> Renderab
 
 
 def _render_most(what: str, counts: Mapping[str, float]) -> list[Text]:
-    """The most frequent on one line; nothing without any."""
+    """The most frequent entries on one line; empty without any."""
     most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_REASONS]
     text = ", ".join(f"{reason} {number:,.0f}" for reason, number in most)
     line = Text.assemble((f"{what}  ", DIM), cell(text), overflow="ellipsis", no_wrap=True)
@@ -342,7 +342,7 @@ _MIN_INTERVAL_S: Final = 0.2  # faster than people read, and a request for each
 _MAX_INTERVAL_S: Final = 3_600
 """Rates over longer spans are a question for Prometheus."""
 AUDITED_S: Final = 60
-"""The span that is shown where calls are known from the audit: nodes hand theirs over with some delay."""
+"""Seconds shown for calls from the audit log, which nodes send with some delay."""
 
 app = typer.Typer(add_completion=False)
 
@@ -389,7 +389,7 @@ def top_command(
 def watch_frames(
     client: RestClient, sources: Sequence[RestClient], interval_s: float
 ) -> Iterator[JsonObject]:
-    """A frame each interval. Once there is one, a gateway that is away for a while is told of."""
+    """A frame per interval. After the first, an unreachable gateway is shown in the frame."""
     before = _read(sources)
     frame: JsonObject = {}
     while True:
@@ -413,14 +413,14 @@ def _read(sources: Sequence[RestClient]) -> MetricsSnapshot:
 def _make_frame(client: RestClient, before: MetricsSnapshot, after: MetricsSnapshot) -> JsonObject:
     if after.total(IN_FLIGHT) is not None:
         happened = totals_between(after.since(before))
-    else:  # all are controls
+    else:  # only control planes were read
         since_ms = int((time.time() - AUDITED_S) * 1e3)
         happened = totals_from_audit(client.get("/admin/api/activity", {"since": since_ms, "buckets": 1}))
     nodes: Sequence[JsonObject] = ()
     try:
         nodes = client.get("/admin/api/nodes")["nodes"]
     except CommandError as failure:
-        if failure.code != NotFound.code:  # a node itself has none
+        if failure.code != NotFound.code:  # nodes do not list nodes
             raise
     clock = time.strftime("%H:%M:%S")
     return make_frame(after, happened, url=client.url, clock=clock, nodes=nodes)

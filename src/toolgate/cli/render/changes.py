@@ -167,7 +167,7 @@ def render_field_diff(response: JsonObject) -> RenderableType:
 
 
 def render_backup(response: JsonObject) -> RenderableType:
-    # On a line of its own, to be copied.
+    # On a separate line, to be copied.
     path = ui.unwrapped(f"  {ui.escape_line(str(response['path']))}", "bold")
     return Group(ui.done(f"{_describe_contents(response)}, in"), path)
 

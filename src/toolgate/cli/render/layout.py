@@ -220,6 +220,6 @@ def render_newest(
 
 
 def health_of(server: JsonObject) -> JsonObject:
-    """The health of a server in a response; empty if there is none."""
+    """The health of a server in a response; empty without one."""
     health = server.get("health")
     return health if isinstance(health, Mapping) else {}

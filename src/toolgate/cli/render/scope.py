@@ -17,7 +17,7 @@ FIND_MODE_NOTE: Final = Text("mode find: clients see three tools, which find and
 
 
 def render_price(response: JsonObject) -> RenderableType:
-    """The tools by tokens, most first; or why there are none."""
+    """The tools by tokens, most first; or why no tool is visible."""
     prices: Mapping[str, int] = response["prices"]
     table = ui.grid("TOOL", ">TOKENS", ">SHARE")
     for name, tokens in sorted(prices.items(), key=lambda item: (-item[1], item[0])):
