@@ -350,7 +350,7 @@ class StorageUnavailable(ToolgateError, code="storage_unavailable", retryable=Tr
 
 
 class ImportRefused(ToolgateError, code="import_refused"):
-    """The file is not a complete export, or the registry is not empty. The import stored nothing."""
+    """The file is not a complete backup, or the registry is not empty. The restore stored nothing."""
 
 
 class StartRefused(ToolgateError, code="start_refused"):

@@ -1,7 +1,7 @@
-"""Every module that the program loads only when it is first needed, and why.
+"""The modules that a process imports only when it first needs them, each with the reason.
 
-All other imports stand at the top of their files, where readers and import-linter see them. A test loads each
-module named here, holds each use against the layers, and finds any other import by name.
+All other imports are at the top of their files, where readers and import-linter see them. A test loads each
+module named here, checks each use against the layers, and finds any other import by name.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _COMMANDS: Final = (
     *("pins", "policy", "profiles", "publish", "runs", "serve", "servers", "skills", "status", "tasks"),
     "top",
 )
-"""Modules of `toolgate.cli.commands` of which each process needs one."""
+"""Modules of `toolgate.cli.commands`; each process needs one."""
 
 LAZY_MODULES: Final[Mapping[str, str]] = {
     **{f"toolgate.cli.commands.{name}": _COMMAND for name in _COMMANDS},
@@ -40,10 +40,10 @@ LAZY_MODULES: Final[Mapping[str, str]] = {
     "toolgate.wasm.module_cache": _GUESTS,
     "toolgate.wasm.slots": _GUESTS,
 }
-"""Module → why it is loaded late, and for what."""
+"""Module → the reason for loading it late."""
 
 
 def load_lazily(name: str) -> Any:
-    """The module `name`, imported now unless it is there already. It must be in `LAZY_MODULES`."""
+    """Import the module `name`, which must be in `LAZY_MODULES`."""
     assert name in LAZY_MODULES, f"{name} is not declared in LAZY_MODULES"
     return import_module(name)

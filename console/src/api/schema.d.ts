@@ -3790,7 +3790,7 @@ export interface components {
             tools: components["schemas"]["DecisionShown"][];
             /** @description Servers that are excluded as a whole. */
             servers: components["schemas"]["DecisionShown"][];
-            /** @description Servers in the scope whose tools are not listed yet: more tools may follow. */
+            /** @description Servers in the scope that have not listed their tools: more tools may follow. */
             pending: string[];
             /** @description Servers in the scope whose tools are known from an earlier run only, until their first call. */
             unverified: string[];
@@ -4340,7 +4340,7 @@ export interface components {
         LintResponse: {
             revision: number;
             findings: components["schemas"]["FindingShown"][];
-            /** @description Rules that may match tools of servers that have not listed them yet. */
+            /** @description Rules that may match tools of servers that have not listed their tools. */
             unjudged: components["schemas"]["FindingShown"][];
         };
         /**
@@ -4788,7 +4788,7 @@ export interface components {
             category: string;
             tags: string[];
             schema_version: ("v2" | "legacy") | null;
-            /** @description How complete its manifest describes its tools. */
+            /** @description How completely its manifest describes its tools. */
             source: ("manifest" | "summary" | "legacy" | "discovered") | null;
             /** @description The tools that the installed version declares. */
             tools: string[];
@@ -5652,7 +5652,7 @@ export interface components {
             package?: components["schemas"]["PackageRefBody"] | null;
             revision: number;
             updated_at_ms: number;
-            /** @description The health of the server in this process. Null: not known yet. */
+            /** @description The health of the server in this process. Null: unknown. */
             health: components["schemas"]["ServerHealth"] | null;
             nodes: components["schemas"]["ServerOnNode"][];
             /** @description The gateway's login to the server. Null: none. */

@@ -139,7 +139,7 @@ class IssuerMetadata:
     refresh_at_s: float | None = None
 
     async def read(self) -> Mapping[str, Any]:
-        """The last metadata that was fetched. Raises IssuerUnavailable if there is none."""
+        """The last metadata that was fetched. Raises IssuerUnavailable without any."""
         async with self.lock:
             if self.refresh_at_s is None or self.clock_s() >= self.refresh_at_s:
                 ttl_s = METADATA_TTL_S
