@@ -1,7 +1,7 @@
 """Finds the words that VOICE forbids in documents, in the console and in comments of configuration files.
 
-Prose only: code blocks, inline code and link targets of Markdown are blanked first, so lines keep their numbers. Sources of
-the console are searched whole, because the phrases of the list do not occur in code.
+Prose only: code blocks, inline code and link targets of Markdown are blanked first, so lines keep their
+numbers. Sources of the console are searched whole, because the phrases of the list do not occur in code.
 """
 
 import re
@@ -14,6 +14,8 @@ from tests.architecture.voice import Finding, load_words
 
 _FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _INLINE: Final = re.compile(r"`[^`\n]+`|\]\([^)\n]*\)")
+_MEMBER: Final = re.compile(r"^ *[\w\"-]+\??: .*$", re.MULTILINE)
+"""A member of the types that are generated from REST: its name is a wire name. Its description is prose."""
 _DOCUMENTS: Final = ("*.md", "[a-z]*/README.md", "docs/**/*.md")
 _CONSOLE: Final = ("console/src/**/*.ts", "console/src/**/*.tsx", "console/index.html")
 _COMMENTED: Final = ("docs/examples/**/*.toml", "docs/examples/**/*.yaml", "examples/*.py", "Makefile")
@@ -44,6 +46,8 @@ def find_in_text(name: str, text: str) -> Iterator[Finding]:
 
 def _read_prose(path: Path) -> str:
     text = path.read_text("utf-8")
+    if path.name.endswith(".d.ts"):
+        return _MEMBER.sub(_blank, text)
     if path.suffix != ".md":
         return text
     if path.name == "CHANGELOG.md":
