@@ -44,7 +44,7 @@ export function BarChart({ label, bars, series, height = 160, when = moment }: B
           </Group>
         ))}
         <Text span size="sm" c="dimmed" ml="auto">
-          at most {count(most)}
+          peak {count(most)}
         </Text>
       </Group>
       <svg
