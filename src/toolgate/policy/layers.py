@@ -119,7 +119,7 @@ def parse_task_policy(task: Task) -> TaskPolicy:
     outside = sorted(set(default or ()) - set(allowed)) if allowed is not None else []
     if outside:
         why = f"`{outside[0]}` is not in `mcp.allowed_server_ids`"
-        raise config.refused("mcp.default_server_ids", why)
+        raise config.invalid("mcp.default_server_ids", why)
     return TaskPolicy(
         task_id=task.task_id,
         enabled=config.flag("mcp.enabled", default=False),
@@ -145,7 +145,7 @@ class _Config:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def refused(self, key: str, why: str, *, hint: str | None = None) -> InvalidRecord:
+    def invalid(self, key: str, why: str, *, hint: str | None = None) -> InvalidRecord:
         return InvalidRecord(f"task `{self._task.task_id}`: `{key}`: {why}", hint=hint)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -193,14 +193,14 @@ class _Config:
             value = msgspec.json.decode(text, type=shape)
         except (msgspec.DecodeError, UnicodeEncodeError) as exc:
             why = f"invalid value: {exc}"
-            raise self.refused(key, why, hint=f"write {example}") from exc
+            raise self.invalid(key, why, hint=f"write {example}") from exc
         if isinstance(value, msgspec.Struct):
             json.loads(text, object_pairs_hook=partial(self._check_duplicates, key))
         return value
 
     def _check_duplicates(self, key: str, pairs: list[tuple[str, object]]) -> None:
         if len(dict(pairs)) < len(pairs):
-            raise self.refused(key, "duplicate name in the object")
+            raise self.invalid(key, "duplicate name in the object")
 
     def _parse_each(
         self, key: str, items: list[str] | msgspec.UnsetType | None, parse: Callable[[str], str]
@@ -218,7 +218,7 @@ class _Config:
         try:
             yield
         except InvalidRecord as exc:
-            raise self.refused(key, str(exc), hint=exc.hint) from exc
+            raise self.invalid(key, str(exc), hint=exc.hint) from exc
 
 
 def parse_session_params(params: Mapping[str, object]) -> SessionRequest:

@@ -269,8 +269,10 @@ def _request_rules(inputs: ScopeInputs, requested: _RequestedServers, tools: Pat
     if tools is None:
         return rules
     reason = Reason.NOT_IN_REQUEST_ALLOWLIST
-    asked = ToolRule(layer="request", reason=reason, name="?tools=", patterns=tools, is_about_tools=True)
-    return rules.then(Rules((), (asked,)))
+    requested_tools = ToolRule(
+        layer="request", reason=reason, name="?tools=", patterns=tools, is_about_tools=True
+    )
+    return rules.then(Rules((), (requested_tools,)))
 
 
 def _profile_rules(platform: Snapshot, layer: Layer, profile: str, *, label: str) -> Rules:

@@ -164,7 +164,7 @@ def _check_hidden(sent: Any, shown: Any, where: str) -> None:
         for index, (value, look) in enumerate(zip(sent, _sequence(shown), strict=False)):
             _check_hidden(value, look, f"{where}[{index}]")
     elif isinstance(sent, str) and MASK in sent and sent != shown:
-        raise _refused(where)
+        raise _no_stored_secret(where)
 
 
 def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
@@ -177,7 +177,7 @@ def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
     if isinstance(sent, list):
         return _restore_list(sent, _sequence(shown), _sequence(stored), where)
     if isinstance(sent, str) and MASK in sent and sent != shown:
-        raise _refused(where)
+        raise _no_stored_secret(where)
     return stored if sent == shown else sent
 
 
@@ -199,12 +199,12 @@ def _restore_list(sent: list[Any], shown: Sequence[Any], stored: Sequence[Any], 
         if MASK in value:
             meant = by_place.get((before, value)) or by_look[value]
             if len(meant) != 1:
-                raise _refused(f"{where}[{index}]")
+                raise _no_stored_secret(f"{where}[{index}]")
             (restored[index],) = meant
     return restored
 
 
-def _refused(where: str) -> InvalidRecord:
+def _no_stored_secret(where: str) -> InvalidRecord:
     # A guest gets no secret of the node.
     better = "" if where.startswith("workload") else ", or better a reference to it: `${ENV:NAME}`"
     message = f"`{ascii(where[:80])[1:-1]}`: `{MASK}` is the mask of a secret, but no secret is stored here"

@@ -124,10 +124,10 @@ class _Tally:
 
 
 def read_activity(
-    connection: Connection, asked: EventFilter, since_ms: int, until_ms: int, buckets: int
+    connection: Connection, event_filter: EventFilter, since_ms: int, until_ms: int, buckets: int
 ) -> Activity:
     """The calls from `since_ms` (inclusive) to `until_ms` (exclusive)."""
-    calls = [*_calls_between(since_ms, until_ms), *build_conditions(asked)]
+    calls = [*_calls_between(since_ms, until_ms), *build_conditions(event_filter)]
     bucket_ms = -(-(until_ms - since_ms) // buckets)
     tools = _read_tools(connection, calls)
     slowest = nsmallest(

@@ -46,13 +46,13 @@ def add_tokens(connection: Connection, counts: Iterable[TokensCounted]) -> None:
 
 def read_tokens(connection: Connection, *, since_ms: int, task_id: str | None) -> TokenReport:
     """The tokens of lists and results since that day, of one task or of all."""
-    asked = [TOKENS.c.day >= since_ms // DAY_MS]
+    conditions = [TOKENS.c.day >= since_ms // DAY_MS]
     if task_id is not None:
-        asked.append(TOKENS.c.task_id == task_id)
+        conditions.append(TOKENS.c.task_id == task_id)
     sums = [func.sum(TOKENS.c[name]) for name in SUMS]
     cost = func.sum(TOKENS.c.definition_tokens + TOKENS.c.result_tokens)
-    days = select(TOKENS.c.day, *sums).where(*asked).group_by(TOKENS.c.day)
-    tasks = select(TOKENS.c.task_id, *sums).where(*asked).group_by(TOKENS.c.task_id)
+    days = select(TOKENS.c.day, *sums).where(*conditions).group_by(TOKENS.c.day)
+    tasks = select(TOKENS.c.task_id, *sums).where(*conditions).group_by(TOKENS.c.task_id)
     costliest = tasks.order_by(cost.desc(), TOKENS.c.task_id).limit(MAX_TASKS)
     return TokenReport(
         {day: _sums(found) for day, *found in connection.execute(days.order_by(TOKENS.c.day))},
@@ -234,38 +234,40 @@ def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
     return [key[: tables.MAX_KEY_CHARS].replace("\0", "\ufffd") or None for key in keys]
 
 
-def build_conditions(asked: tables.EventFilter) -> list[ColumnElement[bool]]:
+def build_conditions(event_filter: tables.EventFilter) -> list[ColumnElement[bool]]:
     found = [
         EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
-        for name, value in asked.equals.items()
+        for name, value in event_filter.equals.items()
     ]
-    if asked.equals.get("outcome", "ok") != "ok":
+    if event_filter.equals.get("outcome", "ok") != "ok":
         found.append(tables.WENT_WRONG)
-    if asked.since_ms is not None:
-        found.append(EVENTS.c.at_ms >= asked.since_ms)
-    if asked.until_ms is not None:
-        found.append(EVENTS.c.at_ms < asked.until_ms)
+    if event_filter.since_ms is not None:
+        found.append(EVENTS.c.at_ms >= event_filter.since_ms)
+    if event_filter.until_ms is not None:
+        found.append(EVENTS.c.at_ms < event_filter.until_ms)
     return found
 
 
 def read_page(
-    connection: Connection, asked: tables.EventFilter, before: tables.EventPosition | None, limit: int
+    connection: Connection, event_filter: tables.EventFilter, before: tables.EventPosition | None, limit: int
 ) -> Sequence[IndexedEvent]:
     """The newest events by time, or those before a position."""
-    query = select(EVENTS).where(*build_conditions(asked))
+    query = select(EVENTS).where(*build_conditions(event_filter))
     if before is not None:
         query = query.where(sa.tuple_(*_BY_TIME) < before)
     return _read_events(connection, query.order_by(*_NEWEST_FIRST).limit(limit))
 
 
-def read_after(connection: Connection, asked: tables.EventFilter, after: int, limit: int) -> EventBatch:
+def read_after(
+    connection: Connection, event_filter: tables.EventFilter, after: int, limit: int
+) -> EventBatch:
     """The events that arrived after a position, in that order."""
     newest = read_newest(connection)
     if newest <= after:
         # Less than `after` if the index was rebuilt: reading continues there, and misses nothing.
         return EventBatch((), newest)
     new = EVENTS.c.position > after, EVENTS.c.position <= newest
-    query = select(EVENTS).where(*new, *build_conditions(asked))
+    query = select(EVENTS).where(*new, *build_conditions(event_filter))
     found = _read_events(connection, query.order_by(EVENTS.c.position).limit(limit))
     return EventBatch(found, found[-1].position if len(found) == limit else newest)
 

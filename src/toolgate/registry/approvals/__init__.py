@@ -90,7 +90,7 @@ def as_of(approval: CallApproval, now_ms: int) -> CallApproval:
     return replace(approval, state="expired") if is_expired else approval
 
 
-def answer_again(approval: CallApproval, now_ms: int) -> tuple[CallApproval, ApprovalVerdict | None]:
+def repeat_request(approval: CallApproval, now_ms: int) -> tuple[CallApproval, ApprovalVerdict | None]:
     """Apply a repeated request to an open approval. It closes unless pending. No verdict: make a new one."""
     known = as_of(approval, now_ms)
     if known.state == "pending":
@@ -105,16 +105,16 @@ def answer_again(approval: CallApproval, now_ms: int) -> tuple[CallApproval, App
 def apply_elicited(
     approval: CallApproval, decision: ElicitedDecision, now_ms: int
 ) -> tuple[CallApproval, ApprovalVerdict | None]:
-    """Like `answer_again`, with the decision of the caller's own user."""
+    """Like `repeat_request`, with the decision of the caller's own user."""
     state, agrees = as_of(approval, now_ms).state, decision.is_approved
     is_withdrawn = state == "approved" and not agrees
     if state != "pending" and not is_withdrawn:
-        after, verdict = answer_again(approval, now_ms)
+        after, verdict = repeat_request(approval, now_ms)
         is_decided = verdict is not None or agrees
         return after, verdict if is_decided else decline(decision)
     by, reason = approval.question.principal, AGREED if agrees else DECLINED
     decided = record_decision(approval, is_approved=agrees, by=by, reason=reason, now_ms=now_ms)
-    after, verdict = answer_again(decided, now_ms)
+    after, verdict = repeat_request(decided, now_ms)
     assert verdict is not None  # it has not expired
     return after, verdict._replace(in_place=True)
 

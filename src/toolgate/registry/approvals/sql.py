@@ -140,7 +140,7 @@ class Approvals(SharedTable):
             query = select(APPROVALS).where(_ROW.open_binding == request.binding).with_for_update()
             row = connection.execute(query).one_or_none()
             if row is not None:
-                after, known = rules.answer_again(_approval(row), now_ms)
+                after, known = rules.repeat_request(_approval(row), now_ms)
                 if after.state != "pending":  # a repeated request writes nothing
                     _close(connection, after)
                 if known is not None:

@@ -185,7 +185,7 @@ class PostgresStore(Store):
     async def _catch_up(self) -> None:
         async with self._turn:
             while True:
-                known, asked_s = self._hub.revision, _now_s()
+                known, requested_s = self._hub.revision, _now_s()
                 try:
                     news = await self._transactions.read(
                         partial(statements.read_log_update, after=known, page=PAGE)
@@ -196,7 +196,7 @@ class PostgresStore(Store):
                     return
                 self._apply(news, known)
                 if self._hub.revision >= news.head.revision:
-                    self._current_s = asked_s
+                    self._current_s = requested_s
                     return
 
     def _apply(self, news: LogUpdate, known: int) -> None:

@@ -218,7 +218,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
     query = call.query
     if len(query.get("q", "")) > MAX_QUERY_CHARS:
         raise InvalidRequest(f"`q` is longer than {MAX_QUERY_CHARS} characters", hint="shorten the query")
-    wanted = catalog.CatalogQuery(
+    search = catalog.CatalogQuery(
         text=query.get("q", "").strip(),
         category=query.get("category", ""),
         tag=query.get("tag", ""),
@@ -226,7 +226,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
         is_read_only=call.flag("readOnly"),
     )
     page = parse_page(call, default=FOUND)
-    found = await catalog.search_catalog(control, await catalog.find_visible(control, call.caller), wanted)
+    found = await catalog.search_catalog(control, await catalog.find_visible(control, call.caller), search)
     # The cursor is a position: a ranking has no other order.
     placed = list(enumerate(found))
     cut, next_cursor = page.cut(placed, lambda one: f"{one[0]:08}", bytes_of=lambda one: _measure_row(one[1]))

@@ -64,7 +64,7 @@ class InstallSent(StrictBody):
             raise field_error("`manifest` and `sha256` go together, with `dry_run` and without `version`")
         return self
 
-    def wanted(self, package_id: str, if_revision: int | None) -> InstallRequest:
+    def to_request(self, package_id: str, if_revision: int | None) -> InstallRequest:
         offered = None
         if self.manifest is not None and self.sha256 is not None:
             offered = PackageSource(manifest=self.manifest.encode(), sha256=self.sha256)
@@ -103,7 +103,7 @@ class PackageShown(ResponseShape, frozen=True, kw_only=True):
     tags: list[str]
     schema_version: SchemaVersion | None
     source: Source | None
-    """How complete its manifest describes its tools."""
+    """How completely its manifest describes its tools."""
     tools: list[str]
     """The tools that the installed version declares."""
     attached: bool
@@ -272,11 +272,11 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     or not at all. If a server with this id is registered separately, the installation fails.
     """
     sent = call.body
-    wanted = sent.wanted(call.ids["package_id"], call.if_revision)
+    request = sent.to_request(call.ids["package_id"], call.if_revision)
     if sent.dry_run:
-        prepared, planned = await packages.plan_install(control, call.caller, wanted)
+        prepared, planned = await packages.plan_install(control, call.caller, request)
         return _show_install(prepared, await show_plan(planned.plan, planned.revision, planned.warnings))
-    prepared, done = await packages.install(control, call.caller, wanted, plan_id=call.plan_id)
+    prepared, done = await packages.install(control, call.caller, request, plan_id=call.plan_id)
     return RestResponse(_show_install(prepared, await show_commit(done)), 200 if prepared.before else 201)
 
 
