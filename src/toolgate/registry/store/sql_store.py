@@ -43,9 +43,7 @@ ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 ReadDigest = Callable[[int], Awaitable[str]]
 """Reads the digest of the log up to a revision; empty if unknown."""
 PAGE: Final = 256  # batches read at once for a replay: few are large, and `CHANGES_AT_ONCE` holds, too
-REPLAYS: Final = (
-    2  # concurrent page reads. Others reach the database in between, however many watchers return
-)
+REPLAYS: Final = 2  # concurrent page reads; others reach the database in between
 
 
 class Store:
