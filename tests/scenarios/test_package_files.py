@@ -124,10 +124,8 @@ def test_a_node_gets_packages_from_its_control_which_keeps_them_in_a_bucket(tmp_
         trial = control.gateway.http.post(f"/admin/api/mcp/servers/{PACKAGE}/test").json()
         assert (trial["error"], trial["tools"]) == ("", ["greet"])
 
-        # A node that is told of another content says so, and goes on with nothing else.
+        # A node that follows another content reports it, and uses nothing else.
         other = record_of("1.0.0", "other ")
         node.follows(int(install(control.gateway, other)["revision"]))
-        eventually(
-            lambda: "the artifact store does not have" in control.gateway.health(PACKAGE)["last_error"], WITHIN_S
-        )
+        eventually(lambda: "store does not have" in control.gateway.health(PACKAGE)["last_error"], WITHIN_S)
         assert not node.gateway.modern(f"/api/mcp?tools={TOOL}").call(TOOL).get("result")

@@ -27,7 +27,8 @@ def test_adm_5_an_address_others_can_reach_needs_a_key(site: Site) -> None:
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == (
         "error: `0.0.0.0:0` is reachable from other machines and no key is configured\n"
-        "  try: listen on 127.0.0.1, or put a key of 32 characters into a file and set `admin_key_file` to it\n"
+        "  try: listen on 127.0.0.1, or put a key of 32 characters into a file "
+        "and set `admin_key_file` to it\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""A server of your own, written with FastMCP. Run it with `fastmcp run server.py`."""
+"""Your own server, written with FastMCP. Run it with `fastmcp run server.py`."""
 
 from fastmcp import FastMCP
 
