@@ -55,8 +55,10 @@ def test_a_gateway_is_a_server_and_its_encrypted_credential_a_reference() -> Non
         },
     ]
     assert imports.warnings == [
-        "`local_time`: set `LOCAL_TIME_TOKEN` where the gateway runs: "
-        "its credential is encrypted in the file",
+        (
+            "`local_time`: set `LOCAL_TIME_TOKEN` where the gateway runs: "
+            "its credential is encrypted in the file"
+        ),
         "no counterpart for `description` of `everything`",
         (
             "no counterpart for `passthrough_headers` of `everything`: "
