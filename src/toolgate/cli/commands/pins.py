@@ -20,6 +20,10 @@ pins = RecordGroup(
         "list": "List the pinned servers with their approved and their quarantined tools.",
         "get": "Show one pin: each tool with the digest of its approved definition.",
         "delete": "Delete a pin: the server's tools are exposed as the server lists them.",
+        "diff": (
+            "Compare a pin between two registry revisions.\n\n"
+            "`toolgate pins review SERVER` compares the server's tools with the pin."
+        ),
     },
 )
 
