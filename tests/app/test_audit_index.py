@@ -18,7 +18,7 @@ from toolgate.settings import Settings
 
 def test_two_processes_do_not_number_one_audit_log(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    refused = pytest.raises(StartRefused, match=rf"in use by .*process {os.getpid()}")
+    refused = pytest.raises(StartRefused, match=rf"in use by .*process \({os.getpid()}\)")
     settings = Settings(data_dir=data)
     with open_journal(settings), refused, open_journal(settings):
         pass
