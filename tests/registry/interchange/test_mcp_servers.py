@@ -148,8 +148,13 @@ def test_groups_of_mcphub_are_described_as_tasks_and_its_keys_as_commands() -> N
         pytest.param({"name": "The X"}, {"display_name": "The X"}, id="mcp-hub: a name"),
         pytest.param({"type": "STDIO"}, {}, id="MetaMCP"),
         pytest.param(
-            {"env": {"N": 1, "B": False, "HOME": "${userHome}/x", "S": "a${/}b"}},
-            {"stdio": {"command": "x", "env": {"N": "1", "B": "false", "HOME": "${ENV:HOME}/x", "S": "a/b"}}},
+            {"env": {"N": 1, "B": False, "HOME": "${userHome}/x", "S": "a${/}b${pathSeparator}c"}},
+            {
+                "stdio": {
+                    "command": "x",
+                    "env": {"N": "1", "B": "false", "HOME": "${ENV:HOME}/x", "S": "a/b/c"},
+                }
+            },
             id="values of an editor",
         ),
     ],
@@ -211,6 +216,11 @@ def test_a_server_whose_file_hides_tools_allows_none_until_an_admin_says_which(
             {"headers": {"authorization": "Bearer a"}, "auth": "oauth"},
             {"headers": {"authorization": "Bearer a"}},
             id="a header wins over a login",
+        ),
+        pytest.param(
+            {"headers": {"X-Org": "acme"}, "bearerToken": "a"},
+            {"headers": {"X-Org": "acme"}},
+            id="headers win over a token, which is reported",
         ),
     ],
 )
