@@ -68,11 +68,11 @@ async def test_a_task_over_rest_may_name_its_profile_without_quotes() -> None:
 @pytest.mark.requirement("002-085")
 async def test_a_registry_file_is_imported_as_a_multipart_upload() -> None:
     async with open_rest() as world:
-        sent = form(
-            ("file", SPEAR_FILES["fs.toml"]), ("allowed_tools", "read_*"), ("allowed_tools", "stat_*")
-        )
+        file, allowed = SPEAR_FILES["fs.toml"], (("allowed_tools", "read_*"), ("allowed_tools", "stat_*"))
+        without_list = "".join(line for line in file.splitlines(True) if not line.startswith("allowed_tools"))
+        sent = form(("file", without_list), *allowed)
         tried = await world.request(
-            "POST", IMPORT, form(("file", SPEAR_FILES["fs.toml"]), ("dry_run", "true")), content_type=FORM
+            "POST", IMPORT, form(("file", file), ("dry_run", "true")), content_type=FORM
         )
         unchanged = world.store.revision
         done = await world.request("POST", IMPORT, sent, content_type=FORM)
@@ -83,6 +83,17 @@ async def test_a_registry_file_is_imported_as_a_multipart_upload() -> None:
     assert done.json()["revision"] == unchanged + 1
     assert stored is not None
     assert stored.body["allowed_tools"] == ["read_*", "stat_*"]
+
+
+async def test_the_tools_allowed_for_an_import_do_not_widen_what_its_file_allows() -> None:
+    async with open_rest() as world:
+        sent = form(("file", SPEAR_FILES["fs.toml"]), ("allowed_tools", "*"))
+        done = await world.request("POST", IMPORT, sent, content_type=FORM)
+        stored = await world.store.get("server", "fs")
+
+    assert done.status_code == 200
+    assert stored is not None
+    assert stored.body["allowed_tools"] == ["read_*", "list_*", "stat_*", "search_*"]
 
 
 @pytest.mark.parametrize(

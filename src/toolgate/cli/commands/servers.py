@@ -235,7 +235,7 @@ def import_servers(
     *,
     allow: Annotated[
         list[str] | None,
-        Option(metavar="PATTERN", help="Tools to allow, `*` for all. Without it, none. Repeatable."),
+        Option(metavar="PATTERN", help="Tools to allow where the file lists none, `*` for all. Repeatable."),
     ] = None,
     is_dry_run: DryRunOption = False,
     plan_id: PlanOption = None,

@@ -191,9 +191,7 @@ class RoundTrips:
         if isinstance(outcome, elicitation.ApprovalElicitation):
             inputs = {APPROVAL: _encode_input_request(elicitation.ELICIT, outcome.elicitation)}
             return self._require_input(request, inputs, "approval", _encode(outcome.verdict).decode())
-        inputs = {
-            key: _encode_input_request(one.method, one.params) for key, one in outcome.requests.items()
-        }
+        inputs = {key: _encode_input_request(one.method, one.params) for key, one in outcome.requests.items()}
         return self._require_input(request, inputs, "parked", outcome.handle)
 
     def finish(self, request: StatelessRequest, response: ServerResponse) -> RpcResponse:
