@@ -133,7 +133,7 @@ async def test_an_exhausted_budget_is_the_result_of_the_models_call() -> None:
         assert response.status == 200
         notified = error_in(model.requests[1], "b")
         assert (notified["code"], notified["retryable"]) == ("mcp_busy", True)
-        assert "try again in 60 s" in notified["message"]
+        assert "resets in 60 s" in notified["message"]
 
 
 async def ask_twice(world: ChatWorld, body: Any, url: str) -> tuple[dict[str, int], Any]:
@@ -236,4 +236,4 @@ async def test_a_guest_gets_a_number_and_the_reason() -> None:
 
     assert code == EAGAIN
     assert notified["last_error"]["code"] == "budget_exceeded"
-    assert f"try again in {DAY_MS // 2000} s" in json.dumps(notified)
+    assert f"resets in {DAY_MS // 2000} s" in json.dumps(notified)

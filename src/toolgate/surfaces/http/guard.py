@@ -95,7 +95,7 @@ class OriginGuard:
             shown = ascii(origin.decode("latin-1")[:MAX_SHOWN])[1:-1]
             return ForeignOrigin(
                 f"the request comes from a page of the origin `{shown}`, which is not allowed",
-                hint=f"to allow its pages, add `{shown}` to the setting `allowed_origins`",
+                hint=f"to allow its pages, add `{shown}` to `allowed_origins`",
             )
         if len(self._known) < MAX_KNOWN:
             self._known.add(host)
