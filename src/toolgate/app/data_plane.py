@@ -238,7 +238,7 @@ def list_package_hashes(snapshot: Snapshot) -> Collection[str] | None:
 
 
 def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
-    in_flight = "Calls in flight at all servers, without those that wait for input from the client."
+    in_flight = "Calls in flight at all servers, except those that wait for client input."
     metrics.gauge("toolgate_node_calls_in_flight", in_flight, lambda: slots.in_flight)
     limit = "Limit of calls in flight: the setting `max_calls`."
     metrics.gauge("toolgate_node_calls_limit", limit, lambda: slots.limit)
