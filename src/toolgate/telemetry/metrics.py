@@ -51,7 +51,7 @@ _HELP: Final = {
     "mcp_tool_call_latency_ms": "Duration of a tool call, without denied calls.",
     "mcp_tool_call_output_bytes": "Size of a tool's result.",
     "toolgate_profile_calls_total": "Calls with a profile in a rollout, by version, including denied calls.",
-    "toolgate_profile_call_errors_total": "Failed or denied calls with a rolled-out profile, by version.",
+    "toolgate_profile_call_errors_total": "Failed or denied calls with a profile in a rollout.",
     "toolgate_profile_call_latency_ms": "Duration of a call with a profile in a rollout, by version.",
 }
 _CALL_METRICS: Final = ("mcp_tool_call_total", "mcp_tool_call_error_total", "mcp_tool_call_latency_ms")
