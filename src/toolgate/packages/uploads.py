@@ -72,7 +72,7 @@ class UploadStore:
         self._limits = limits
         self._directory = directory
         self._mark = f"{secrets.token_hex(8)}-"
-        """Before the names of files that this process has made: others are what an earlier one left."""
+        """The prefix of this process's files: other files are leftovers of an earlier process."""
         self._clock_ms = clock_ms
         self._turn = asyncio.Lock()
         """Held from the check of the bounds until the part is written."""
