@@ -342,11 +342,11 @@ def test_all_notice_that_the_database_was_replaced_by_a_backup_of_it(
     """WAT-3, REP-2: a new epoch is no change one could watch for."""
     assert fleet.database is not None
     before = fleet.put_task("before-the-backup", 1)
-    _copy("export", str(tmp_path / "backup"), fleet.database)
+    _copy("backup", str(tmp_path / "backup"), fleet.database)
     fleet.reaches_all(fleet.put_task("after-the-backup", 1))
     relists = [node.gauge("toolgate_sync_relists_total") for node in fleet.nodes]
     restored = postgres.create_database()
-    _copy("import", str(tmp_path / "backup"), restored)
+    _copy("restore", str(tmp_path / "backup"), restored)
     old, new = (sql.Identifier(_name_of(url)) for url in (fleet.database, restored))
     postgres.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(old))
     postgres.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(new, old))
