@@ -248,6 +248,22 @@ async def test_a_message_that_goes_out_is_never_interrupted_and_is_the_last() ->
     assert context.sent == [b"first"]
 
 
+async def test_a_stream_that_has_ended_begins_no_message() -> None:
+    """The end comes while the message is made: the timeout must not interrupt its write."""
+    context: Any = SlowContext()
+    context.is_read.set()
+
+    async def send() -> None:
+        async with asyncio.timeout(None) as patience:
+            stream = OpenStream(context, patience)
+            stream.end()
+            await stream.write(b"late")
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(send(), DEADLINE_S)
+    assert context.sent == []
+
+
 async def test_a_stream_may_be_ended_while_it_is_ending() -> None:
     """Its key lapses and the listener closes, at one moment."""
     context: Any = SlowContext()

@@ -130,8 +130,8 @@ def test_adm_1_the_definitions_the_table_and_the_matrix_match() -> None:
 @pytest.mark.requirement("002-069")
 @pytest.mark.parametrize("rpc", MATRIX)
 async def test_adm_1_every_rpc_answers_every_caller_as_the_matrix_says(rpc: str) -> None:
-    found = []
-    for caller in CALLERS:
+    found: list[str] = []
+    while len(found) < len(CALLERS):
         async with open_grpc_world(trusts_local=False) as world:
             late = {"key_id": "late", "role": "admin", "sha256": hash_key(LATE), "expires_at_s": 1}
             await world.rest.seed(
@@ -141,7 +141,10 @@ async def test_adm_1_every_rpc_answers_every_caller_as_the_matrix_says(rpc: str)
                 key=[late],
             )
             await seed_pin(world)
-            found.append(await outcome(world, rpc, SECRETS[caller]))
+            for caller in CALLERS[len(found) :]:
+                found.append(await outcome(world, rpc, SECRETS[caller]))
+                if found[-1] == "OK":
+                    break  # it may have changed this world
 
     assert " ".join(found) == MATRIX[rpc]
 

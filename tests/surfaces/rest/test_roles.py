@@ -1,5 +1,7 @@
 """Who may do what: every route against every kind of caller, as a table that must be complete."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -10,6 +12,7 @@ from tests.surfaces.rest_world import (
     ROLES,
     SERVERS,
     TASKS,
+    RestWorld,
     chat_upstream,
     error_of,
     open_rest,
@@ -244,23 +247,32 @@ def test_adm_1_the_matrix_and_the_routes_match_both_ways() -> None:
 @pytest.mark.parametrize("row", MATRIX)
 async def test_adm_1_every_route_answers_every_caller_as_the_matrix_says(row: str) -> None:
     method, path = row.split()
-    found = []
-    for caller in CALLERS:
-        async with open_rest(trusts_local=False) as world:
-            late = {"key_id": "late", "role": "admin", "sha256": hash_key("tg_late" * 8), "expires_at_s": 1}
-            spare = {"key_id": "spare", "role": "agent", "sha256": hash_key("tg_spare" * 8)}
-            await world.seed(
-                server=[stdio("git")],
-                task=[task("review")],
-                profile=[{"profile_id": "coding"}],
-                key=[late, spare],
-                pin=[{"server_id": "git"}],
-                chat_upstream=[chat_upstream("local")],
-            )
-            response = await world.request(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
-        found.append(str(response.status_code))
+    found: list[str] = []
+    while len(found) < len(CALLERS):
+        async with _open_furnished() as world:
+            for caller in CALLERS[len(found) :]:
+                response = await world.request(method, url_of(path), BODIES.get(row), key=SECRETS[caller])
+                found.append(str(response.status_code))
+                if method != "GET" and response.is_success:
+                    break  # it changed this world
 
     assert " ".join(found) == MATRIX[row]
+
+
+@asynccontextmanager
+async def _open_furnished() -> AsyncIterator[RestWorld]:
+    async with open_rest(trusts_local=False) as world:
+        late = {"key_id": "late", "role": "admin", "sha256": hash_key("tg_late" * 8), "expires_at_s": 1}
+        spare = {"key_id": "spare", "role": "agent", "sha256": hash_key("tg_spare" * 8)}
+        await world.seed(
+            server=[stdio("git")],
+            task=[task("review")],
+            profile=[{"profile_id": "coding"}],
+            key=[late, spare],
+            pin=[{"server_id": "git"}],
+            chat_upstream=[chat_upstream("local")],
+        )
+        yield world
 
 
 async def test_adm_7_a_wrong_credential_is_never_anonymous_whatever_the_path_and_its_shape() -> None:

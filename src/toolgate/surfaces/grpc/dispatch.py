@@ -256,6 +256,9 @@ class OpenStream:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
     async def write(self, raw: bytes) -> None:
+        if self._is_over:
+            # `end` came while this message was made: its timeout is due, and must not interrupt a write.
+            await asyncio.get_running_loop().create_future()
         self._is_writing = True
         try:
             await self._context.write(raw)
