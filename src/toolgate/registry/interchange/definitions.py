@@ -7,7 +7,7 @@ repeats a value of a variable or a header.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
@@ -115,15 +115,24 @@ def make_unique_id(name: str, taken: set[str]) -> str:
     return server_id
 
 
-def translate_variables(value: Any, found: Definition, place: str = "") -> Any:
-    """Replace variables of other programs by references, in every text of a definition."""
+def map_texts(value: Any, change: Callable[[str, str], str], place: str = "") -> Any:
+    """A copy of `value` with each text changed. `change` gets the text and the name of its member."""
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda match: _translate_variable(match, found, place), value)
+        return change(value, place)
     if isinstance(value, list):
-        return [translate_variables(one, found, place) for one in value]
+        return [map_texts(one, change, place) for one in value]
     if isinstance(value, dict):
-        return {name: translate_variables(one, found, str(name)) for name, one in value.items()}
+        return {name: map_texts(one, change, str(name)) for name, one in value.items()}
     return value
+
+
+def translate_variables(value: Any, found: Definition) -> Any:
+    """Replace variables of other programs by references, in every text of a definition."""
+
+    def translate(text: str, place: str) -> str:
+        return _VARIABLE.sub(lambda match: _translate_variable(match, found, place), text)
+
+    return map_texts(value, translate)
 
 
 def make_variable(name: str, found: Definition, why: str) -> str:

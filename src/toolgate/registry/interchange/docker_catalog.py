@@ -6,8 +6,9 @@ or value that programs could read differently is rejected. No value becomes a va
 starts the container. Nothing is pulled or started.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
@@ -54,7 +55,9 @@ def parse_docker_catalog(document: object) -> ImportResult:
 
 def parse_docker_server(name: str, server: Json) -> tuple[dict[str, Any], list[str]]:
     """Return the body of one server without its id, and warnings. Raises InvalidRecord if it is unusable."""
-    _refuse_references(server)
+    # A catalog is untrusted and must not name variables of the node.
+    if "${ENV:" in json.dumps(server, default=str):
+        raise InvalidRecord("it contains a Toolgate reference `${ENV:…}`, which catalogs may not use")
     warnings: list[str] = []
     if json_object(server, "remote").get("url") or server.get("sseEndpoint"):
         body = _remote(server)
@@ -76,7 +79,7 @@ def _container(name: str, server: Json, warnings: list[str]) -> dict[str, Any]:
         for member in _LEFT_OUT
         if server.get(member)
     )
-    secrets = {env: f"${{ENV:{env}}}" for env in _secrets(server)}
+    secrets = {env: f"${{ENV:{env}}}" for env in _list_secrets(server)}
     args = ["run", "--rm", "-i", *(part for env in secrets for part in ("-e", env))]
     if server.get("disableNetwork") is True:
         args.append("--network=none")
@@ -105,7 +108,7 @@ def _remote(server: Json) -> dict[str, Any]:
     if not isinstance(url, str) or not isinstance(headers, Mapping | None):
         raise InvalidRecord("its remote has no URL or has invalid headers")
     is_legacy = remote.get("transport_type") == "sse" or not remote.get("url")
-    secrets = set(_secrets(server))
+    secrets = _list_secrets(server)
     filled = {
         header: _with_secrets(value, secrets)
         for header, value in (headers or {}).items()
@@ -115,7 +118,7 @@ def _remote(server: Json) -> dict[str, Any]:
     return {"transport": "http_sse_legacy" if is_legacy else "streamable_http", "http": endpoint}
 
 
-def _with_secrets(text: str, secrets: set[str]) -> str:
+def _with_secrets(text: str, secrets: Collection[str]) -> str:
     """Replace the catalog's own secrets in a header, written in shell syntax. Other variables are invalid."""
 
     def fill(match: re.Match[str]) -> str:
@@ -127,9 +130,8 @@ def _with_secrets(text: str, secrets: set[str]) -> str:
     return _SHELL_VARIABLE.sub(fill, text)
 
 
-def _secrets(server: Json) -> Iterator[str]:
-    for one in json_objects(server, "secrets"):
-        yield _variable(one.get("env"))
+def _list_secrets(server: Json) -> list[str]:
+    return [_variable(one.get("env")) for one in json_objects(server, "secrets")]
 
 
 def _variable(name: object) -> str:
@@ -154,18 +156,6 @@ def _parse_labels(server: Json) -> dict[str, Any]:
     if isinstance(title, str) and title and title.isprintable():
         labels["display_name"] = title[:MAX_LABEL]
     return labels
-
-
-def _refuse_references(value: object) -> None:
-    """Raises InvalidRecord for references: a catalog is untrusted and must not name variables of the node."""
-    if isinstance(value, str) and "${ENV:" in value:
-        raise InvalidRecord("it contains a Toolgate reference `${ENV:…}`, which catalogs may not use")
-    if isinstance(value, Mapping):
-        for one in (*value.keys(), *value.values()):
-            _refuse_references(one)
-    elif isinstance(value, list):
-        for one in value:
-            _refuse_references(one)
 
 
 def _text(value: object) -> str:

@@ -106,19 +106,17 @@ def _parse_server_json(document: object) -> ImportResult:
         inner = one.get("server", one) if isinstance(one, dict) else None
         if not isinstance(inner, dict) or not server_json.is_server_json(inner):
             raise InvalidRecord("not a `server.json`: it needs `name`, and `packages` or `remotes`")
-        stem, shown = server_json.server_json_name(inner)
+        name = inner["name"]
+        shown = str(inner.get("title") or name)
         try:
             body = server_json.parse_server_json(inner)
         except InvalidRecord as exc:
             imports.skipped[shown] = str(exc)
         else:
-            labels = {"server_id": make_unique_id(stem, taken), "display_name": shown[:MAX_LABEL]}
+            server_id = make_unique_id(name.rpartition("/")[2] or name, taken)
+            labels = {"server_id": server_id, "display_name": shown[:MAX_LABEL]}
             imports.bodies.append({**labels, **body})
     return imports
-
-
-def _has_servers(first: Json) -> bool:
-    return not {"mcpServers", "servers", "mcp"}.isdisjoint(first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,9 @@ _FORMATS: Final = (
     _Format("litellm", is_litellm, parse_litellm),
     _Format("agentgateway", is_agentgateway, parse_agentgateway),
     _Format("server.json", _is_server_json, _parse_server_json),
-    _Format("mcpServers", _has_servers, parse_mcp_servers),
+    _Format(
+        "mcpServers", lambda first: not {"mcpServers", "servers", "mcp"}.isdisjoint(first), parse_mcp_servers
+    ),
 )
 """In the order in which they are tried: the first that recognizes a document reads it."""
 _HINT: Final = (

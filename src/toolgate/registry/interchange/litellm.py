@@ -7,7 +7,7 @@ are not imported.
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
@@ -19,11 +19,12 @@ from toolgate.registry.interchange.definitions import (
     as_number,
     as_text,
     make_unique_id,
+    map_texts,
     quote_names,
 )
 from toolgate.registry.interchange.server_json import Json, json_object, json_texts
 
-_ENVIRONMENT: Final = "os.environ/"
+_ENVIRONMENT: Final = re.compile(r"\Aos\.environ/(.*)\Z", re.DOTALL)
 _CALLERS_HEADER = re.compile(r"\$\{X-[^}]*\}")
 _HEADERS: Final = {
     "api_key": ("X-API-Key", "{}"),
@@ -50,7 +51,7 @@ def parse_litellm(document: object) -> ImportResult:
         if sent.get("spec_path"):
             imports.skipped[name] = "`spec_path`: it is an HTTP API, not an MCP server"
             continue
-        fields = _resolve_references(sent)
+        fields = map_texts(sent, lambda text, _: _ENVIRONMENT.sub(r"${ENV:\1}", text))
         found = Definition(name, fields, imports)
         oauth = _authenticate(fields, found)
         _rename_fields(name, fields, found)
@@ -65,17 +66,6 @@ def parse_litellm(document: object) -> ImportResult:
     return imports
 
 
-def _resolve_references(value: Any) -> Any:
-    """A copy, with `os.environ/NAME` as `${ENV:NAME}`."""
-    if isinstance(value, str) and value.startswith(_ENVIRONMENT):
-        return f"${{ENV:{value.removeprefix(_ENVIRONMENT)}}}"
-    if isinstance(value, list):
-        return [_resolve_references(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _resolve_references(one) for name, one in value.items()}
-    return value
-
-
 def _authenticate(fields: dict[str, Any], found: Definition) -> dict[str, Any]:
     """Turn a fixed credential into a header in `fields`. Returns the OAuth client, if it is one."""
     kind = str(fields.pop("auth_type", None) or "none")
@@ -84,10 +74,11 @@ def _authenticate(fields: dict[str, Any], found: Definition) -> dict[str, Any]:
     fields["headers"] = headers = dict(
         json_object(fields, "headers") or json_object(fields, "static_headers")
     )
-    fields.pop("static_headers", None)
     if isinstance(variable := fields.pop("bearer_token_env_var", None), str):  # Codex
         headers["Authorization"] = f"Bearer ${{ENV:{variable}}}"
-    headers |= {name: f"${{ENV:{one}}}" for name, one in _pop_object(fields, "env_http_headers").items()}
+    headers |= {name: f"${{ENV:{one}}}" for name, one in json_object(fields, "env_http_headers").items()}
+    for read in ("static_headers", "env_http_headers"):
+        fields.pop(read, None)
     if kind in _HEADERS and isinstance(value, str):
         name, form = _HEADERS[kind]
         if kind == "basic" and REFERENCE.search(value):
@@ -102,11 +93,6 @@ def _authenticate(fields: dict[str, Any], found: Definition) -> dict[str, Any]:
             f"no counterpart for `auth_type` {quote_names([kind])}: set `http.headers` or `http.oauth`"
         )
     return {}
-
-
-def _pop_object(fields: dict[str, Any], name: str) -> Mapping[str, Any]:
-    found = fields.pop(name, None)
-    return found if isinstance(found, dict) else {}
 
 
 def _make_oauth(sent: Mapping[str, Any], found: Definition) -> dict[str, Any]:
@@ -133,7 +119,11 @@ def _rename_fields(name: str, fields: dict[str, Any], found: Definition) -> None
     """Give the fields the names and units of other programs."""
     prefixes = [f"{one}-" for one in (fields.get("alias"), name) if isinstance(one, str)]
     for member in ("allowed_tools", "disallowed_tools"):
-        tools = [_strip_prefix(tool, prefixes) for tool in json_texts(fields, member)]
+        # A tool may be listed with the name of its server before its own.
+        tools = [
+            tool.removeprefix(next((one for one in prefixes if tool.startswith(one)), ""))
+            for tool in json_texts(fields, member)
+        ]
         if fields.pop(member, None) and tools:  # an empty list restricts nothing
             fields[member] = tools
     fields["tags"] = make_tags(fields.pop("access_groups", None) or ())
@@ -144,9 +134,3 @@ def _rename_fields(name: str, fields: dict[str, Any], found: Definition) -> None
     env = json_object(fields, "env")
     if private := [one for one, value in env.items() if _CALLERS_HEADER.search(str(value))]:
         found.warn(f"set {quote_names(private)} where the gateway runs: no header of a caller fills them in")
-
-
-def _strip_prefix(tool: str, prefixes: Iterable[str]) -> str:
-    """The server's own name of a tool, which may be listed with the name of its server before it."""
-    prefix = next((one for one in prefixes if tool.startswith(one)), "")
-    return tool.removeprefix(prefix)

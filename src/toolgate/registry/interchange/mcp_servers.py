@@ -15,6 +15,7 @@ from toolgate.registry.interchange.definitions import (
     ImportResult,
     describe_task,
     make_unique_id,
+    map_texts,
     quote_names,
 )
 from toolgate.registry.interchange.server_json import Json, json_objects, json_texts
@@ -40,7 +41,7 @@ def parse_mcp_servers(document: object) -> ImportResult:
         if (kind := fields.get("type")) == "openapi":
             imports.skipped[name] = f"type `{kind}`: it is an HTTP API, not an MCP server"
             continue
-        found = Definition(name, _expand_short(fields) if is_mcphub else fields, imports)
+        found = Definition(name, map_texts(fields, _expand_short) if is_mcphub else fields, imports)
         ids[name] = make_unique_id(name, taken)
         imports.bodies.append(make_body(ids[name], found, imports))
     if is_mcphub and isinstance(document, dict):
@@ -48,6 +49,10 @@ def parse_mcp_servers(document: object) -> ImportResult:
     if isinstance(document, dict) and (rest := [name for name in document if name not in _WITH_COUNTERPART]):
         imports.warnings.append(f"only servers are imported: no counterpart for {quote_names(rest)}")
     return imports
+
+
+def _expand_short(text: str, _place: str) -> str:
+    return _SHORT_VARIABLE.sub(r"${\1}", text)
 
 
 def _find_servers(document: object) -> Mapping[str, Any]:
@@ -58,17 +63,6 @@ def _find_servers(document: object) -> Mapping[str, Any]:
         if isinstance(found, dict) and all(isinstance(server, dict) for server in found.values()):
             return found
     raise InvalidRecord("the document has no `mcpServers` and no `servers` object")
-
-
-def _expand_short(value: Any) -> Any:
-    """Write `$NAME` as `${NAME}`."""
-    if isinstance(value, str):
-        return _SHORT_VARIABLE.sub(r"${\1}", value)
-    if isinstance(value, list):
-        return [_expand_short(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _expand_short(one) for name, one in value.items()}
-    return value
 
 
 def _describe_groups(document: Json, ids: Mapping[str, str], imports: ImportResult) -> None:

@@ -25,6 +25,7 @@ RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "nuget": ("dnx",),
 }
 """Package type → the programs that run it: the default, and others that a package may request."""
+_RUN_UNPROMPTED: Final = {"npx": ("-y",), "pipx": ("run",), "dnx": ("--yes",)}
 REMOTES: Final = {"streamable-http": "streamable_http", "sse": "http_sse_legacy"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 _HARMLESS_OPTION = re.compile(
@@ -52,12 +53,6 @@ def parse_server_json(document: Json) -> dict[str, Any]:
     raise InvalidRecord("; ".join(reasons) or "it names no package and no remote")
 
 
-def server_json_name(document: Json) -> tuple[str, str]:
-    """Return the base of the server's id, and its title: `io.github.ada/weather` gives `weather`."""
-    name = str(document.get("name", ""))
-    return name.rpartition("/")[2] or name, str(document.get("title") or name)
-
-
 def _parse_package(package: Json) -> dict[str, Any]:
     kind = str(package.get("registryType"))
     transport = json_object(package, "transport").get("type", "stdio")
@@ -71,23 +66,19 @@ def _parse_package(package: Json) -> dict[str, Any]:
     hint = package.get("runtimeHint")
     command = hint if hint in runners else runners[0]
     env = dict(_named_texts(package, "environmentVariables"))
+    options = list(_arguments(package, "runtimeArguments"))
+    run = _RUN_UNPROMPTED.get(command, ())
     if kind == "oci":
-        _check_container(list(_arguments(package, "runtimeArguments")), env)
+        _check_container(options, env)
+        run = ("run", "--rm", "-i", *(part for name in env for part in ("-e", name)))
     args = [
-        *_runner_arguments(kind, command, env),
-        *_arguments(package, "runtimeArguments"),
+        *run,
+        *options,
         _identifier(kind, package),
         *_arguments(package, "packageArguments"),
     ]
     launch = {"command": command, "args": args} | ({"env": env} if env else {})
     return {"transport": "stdio", "stdio": launch}
-
-
-def _runner_arguments(kind: str, command: str, env: Mapping[str, str]) -> list[str]:
-    """Return the arguments that run a package without a prompt, and pass variables to it."""
-    if kind == "oci":
-        return ["run", "--rm", "-i", *(part for name in env for part in ("-e", name))]
-    return {"npx": ["-y"], "pipx": ["run"], "dnx": ["--yes"]}.get(command, [])
 
 
 def _check_container(options: Sequence[str], env: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ small file cannot become a large value or name a type. Numbers stay text: a vers
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, Final
 
 import yaml
@@ -66,7 +67,8 @@ class _YamlReader:
             return _WORDS.get(event.value, event.value) if is_plain else event.value
         if depth >= MAX_DEPTH:
             raise _invalid_yaml(event, f"values are nested deeper than {MAX_DEPTH} levels")
-        members = self._read_members()
+        # Each event begins a member of a list or a map, with names and values alternating.
+        members = takewhile(lambda one: not isinstance(one, yaml.CollectionEndEvent), self._events)
         if isinstance(event, yaml.SequenceStartEvent):
             return [self._read_value(one, depth + 1) for one in members]
         found: dict[str, object] = {}
@@ -76,13 +78,6 @@ class _YamlReader:
                 raise _invalid_yaml(one, "a key must be text, and unique in its map")
             found[name] = self._read_value(next(members), depth + 1)
         return found
-
-    def _read_members(self) -> Iterator[Any]:
-        """Yield the events that begin the members of a list or a map, with names and values alternating."""
-        for event in self._events:
-            if isinstance(event, yaml.CollectionEndEvent):
-                return
-            yield event
 
 
 def _invalid_yaml(event: Any, why: str) -> InvalidRecord:
