@@ -7,24 +7,17 @@ again. Every acknowledged write is in the audit log. Never reads a record again 
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from toolgate.audit.events import AdminRecorded
 from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
-from toolgate.govern.changes.checks import (
-    CHANGE_CHECKS,
-    COMMIT_CHECKS,
-    EDIT_CHECKS,
-    STORED_EDIT_CHECKS,
-    CheckContext,
-    check_registry,
-    run_checks,
-)
+from toolgate.govern.changes.checks import check_registry, replace_in_ceiling_only, require_uploaded_module
 from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
+from toolgate.govern.changes.permissions import check_grant, check_removal, check_role
 from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
-from toolgate.govern.operator_policy import PLANNED_KINDS
+from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
 from toolgate.model.principals import Principal, make_choice_id
 from toolgate.model.revisions import (
     ChangeBatch,
@@ -132,15 +125,18 @@ async def check_commit(
 ) -> tuple[tuple[RecordEdit, ...], RecordList]:
     """As `check_changes`, before `actor` stores them: also checks its role, and the plan if required."""
 
-    context = CheckContext(actor=actor, policy=control.operator_policy, plan_id=plan_id)
+    def check_allowed(kind: Kind) -> None:
+        check_role(actor, kind)
+        check_plan(control.operator_policy, kind, plan_id)
+
     for change in changes:
-        run_checks(COMMIT_CHECKS, context, change)
+        check_allowed(change.kind)
     edits, listing = await check_changes(control, actor, changes, prune=prune)
-    context = replace(context, modules=await list_needed_modules(control, edits))
+    modules = await list_needed_modules(control, edits)
     for edit in edits:
-        run_checks(COMMIT_CHECKS, context, edit.change)  # pruning may have added it
+        check_allowed(edit.change.kind)  # pruning may have added it
         with _naming_record(edit.change):
-            run_checks(STORED_EDIT_CHECKS, context, edit)
+            require_uploaded_module(edit, modules)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("the change no longer has the effect that its plan showed")
     return edits, listing
@@ -165,14 +161,13 @@ async def select_valid_changes(
 ) -> tuple[list[PendingChange], dict[str, str]]:
     """The `changes` that could be stored alone, and the errors of the others by id."""
     stored = {RecordKey(one.kind, one.id): one for one in (await control.store.list()).records}
-    context = CheckContext(actor=actor, policy=control.operator_policy)
     valid: list[PendingChange] = []
     errors: dict[str, str] = {}
 
     def select() -> None:
         for change in changes:
             try:
-                _parse_checked(context, change, stored.get(change.key))
+                _parse_checked(control, actor, change, stored.get(change.key))
             except InvalidRecord as exc:
                 errors[change.id] = f"{exc}; {exc.hint}" if exc.hint else str(exc)
             else:
@@ -237,11 +232,10 @@ def _check_all(
     control: Control, actor: Principal, listing: RecordList, changes: Sequence[PendingChange], *, prune: bool
 ) -> tuple[RecordEdit, ...]:
     stored = {RecordKey(one.kind, one.id): one for one in listing.records}
-    context = CheckContext(actor=actor, policy=control.operator_policy)
     edits = []
     for change in [*changes, *_prune_changes(listing, changes)] if prune else changes:
         with _naming_record(change):
-            edit = _parse_checked(context, change, stored.get(change.key))
+            edit = _parse_checked(control, actor, change, stored.get(change.key))
             if edit is not None:
                 edits.append(edit)
     check_registry(listing, edits)
@@ -249,14 +243,18 @@ def _check_all(
 
 
 def _parse_checked(
-    context: CheckContext, change: PendingChange, before: StoredRecord | None
+    control: Control, actor: Principal, change: PendingChange, before: StoredRecord | None, /
 ) -> RecordEdit | None:
     """The edit of `before` by `change`; None if nothing changes. Raises as the checks."""
-    run_checks(CHANGE_CHECKS, context, change)
+    if change.sent is None:  # before its record is read, which may lie beyond the ceiling
+        check_removal(actor, change.kind, change.id)
     edit = parse_change(change, before)
     if change.is_declared and not edit.has_effect:
         return None
-    run_checks(EDIT_CHECKS, context, edit)
+    if edit.record is not None:
+        check_grant(actor, edit.record)
+        check_operator_policy(control.operator_policy, edit.record)
+    replace_in_ceiling_only(actor, edit)
     return edit
 
 
