@@ -20,16 +20,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from toolgate.errors import InvalidRecord, NotFound, ToolgateError
 from toolgate.model.servers import PackageRef, ServerRecord, StdioLaunch
-from toolgate.model.tools import Revision
 from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
 from toolgate.upstream.connection import contract
-from toolgate.upstream.connection.contract import Connector, ServerConnection, StartFailed
+from toolgate.upstream.connection.contract import Connector, Handshake, ServerConnection, StartFailed
 
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. Raises only ToolgateError."""
@@ -229,17 +228,12 @@ class PackageConnector(Connector):
         self._packages = packages
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: contract.ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = contract.SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: contract.ConnectionListener, **handshake: Unpack[Handshake]
     ) -> ServerConnection:
         if record.package is not None and record.stdio is not None:
             directory = await self._packages.open(record.server_id, record.package)
             record = replace(record, stdio=resolve_launch(record.stdio, directory))
-        return await self._opener(record, listener, known_revision=known_revision, capabilities=capabilities)
+        return await self._opener(record, listener, **handshake)
 
 
 def resolve_launch(launch: StdioLaunch, directory: Path) -> StdioLaunch:

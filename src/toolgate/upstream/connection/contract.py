@@ -9,7 +9,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NotRequired, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -240,21 +240,22 @@ class ServerConnection(Protocol):
         """End the connection. For a child: close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""
 
 
+class Handshake(TypedDict):
+    """What the owner of a connection decides about its negotiation."""
+
+    known_revision: Revision | None
+    """The revision that an earlier connection found: try it first, then probe."""
+    capabilities: NotRequired[bytes]
+    """The client capabilities, as a JSON object; by default SHARED_CAPABILITIES."""
+
+
 class Connector(Protocol):
     """Connects to the server of a record and negotiates. One per transport."""
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> ServerConnection:
-        """Raises StartFailed. `known_revision` is what an earlier connection found: try it first, then probe.
-
-        `capabilities` are the client capabilities in the handshake: a JSON object.
-        """
+        """Raises StartFailed."""
 
 
 class BackgroundTasks:

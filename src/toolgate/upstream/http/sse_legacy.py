@@ -9,20 +9,19 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final
+from typing import Final, Unpack
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord, choose_start_timeout
-from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     DELIVER_TIMEOUT_S,
     MAX_BACKGROUND_SENDS,
     NOTIFY_TIMEOUT_S,
-    SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     ConnectionListener,
+    Handshake,
     Params,
     StartFailed,
 )
@@ -228,12 +227,7 @@ class SseLegacyConnector:
     """Servers whose stream ended on a probe: some end it on any first message but `initialize`."""
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> SseLegacyConnection:
         server_id = record.server_id
         resolved = self._resolver.resolve_server(record)
@@ -241,16 +235,13 @@ class SseLegacyConnector:
         connection = SseLegacyConnection(
             resolved, self._numbers, listener, max_event_bytes=max_event_bytes, max_noise=max_noise
         )
-        if known_revision is None and server_id in self._unprobed:
-            known_revision = "legacy"
+        if handshake["known_revision"] is None and server_id in self._unprobed:
+            handshake["known_revision"] = "legacy"
         timeout_s = choose_start_timeout(record, self.start_timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
                 await connection.connect()
-                send, notify = connection.exchange, connection.notify
-                connection.open(
-                    await negotiate(send, notify, known_revision=known_revision, capabilities=capabilities)
-                )
+                connection.open(await negotiate(connection.exchange, connection.notify, **handshake))
         except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
             raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
         except (ServerUnavailable, HttpFailure) as exc:

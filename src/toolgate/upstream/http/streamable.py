@@ -9,11 +9,10 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final
+from typing import Final, Unpack
 
 from toolgate.errors import ServerUnavailable
 from toolgate.model.servers import EMPTY, ServerRecord, choose_start_timeout
-from toolgate.model.tools import Revision
 from toolgate.upstream.connection import messages
 from toolgate.upstream.connection.contract import (
     DELIVER_TIMEOUT_S,
@@ -24,6 +23,7 @@ from toolgate.upstream.connection.contract import (
     START_TIMEOUT_S,
     ClientChannel,
     ConnectionListener,
+    Handshake,
     Params,
     RpcResponse,
     ServerInfo,
@@ -275,22 +275,19 @@ class StreamableConnector:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> StreamableConnection:
         resolved = self._resolver.resolve_server(record)
         with contextlib.ExitStack() as failed:
             failed.callback(resolved.pool.close)
             redactor = messages.Redactor(resolved.credentials)
             heads = RequestHeads(resolved.target, resolved.headers)
+            capabilities = handshake.get("capabilities", SHARED_CAPABILITIES)
             endpoint = StreamableEndpoint(resolved.pool, heads, redactor, self._numbers, capabilities)
             negotiation = HttpNegotiation(endpoint)
             timeout_s = choose_start_timeout(record, self.start_timeout_s)
             try:
+                known_revision = handshake["known_revision"]
                 info = await negotiation.run(known_revision=known_revision, timeout_s=timeout_s)
             except TimeoutError as exc:
                 raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc

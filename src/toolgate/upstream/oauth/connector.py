@@ -12,18 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Unpack
 from weakref import WeakValueDictionary
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
-from toolgate.model.tools import Revision
-from toolgate.upstream.connection.contract import (
-    SHARED_CAPABILITIES,
-    ConnectionListener,
-    Connector,
-    StartFailed,
-)
+from toolgate.upstream.connection.contract import ConnectionListener, Connector, Handshake, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, provoke_challenge
@@ -269,14 +263,9 @@ class OAuthConnector(Connector):
     min_gap_s: float = MIN_GAP_S
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> StreamableConnection:
-        connect = partial(self.connector, known_revision=known_revision, capabilities=capabilities)
+        connect = partial(self.connector, **handshake)
         if record.http is None or record.http.oauth is None:
             return await connect(record, listener)
         oauth = record.http.oauth

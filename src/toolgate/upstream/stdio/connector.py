@@ -10,11 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final
+from typing import Final, Unpack
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord, StdioLaunch, choose_start_timeout, find_runner
-from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_child_credentials
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.shapes import looks_secret
@@ -23,9 +22,9 @@ from toolgate.upstream.connection.contract import (
     DELIVER_TIMEOUT_S,
     MAX_MESSAGE_BYTES,
     PROBE_TIMEOUT_S,
-    SHARED_CAPABILITIES,
     START_TIMEOUT_S,
     ConnectionListener,
+    Handshake,
     Params,
     Purpose,
     RpcResponse,
@@ -185,12 +184,7 @@ class StdioConnector:
     """Servers whose child died of a probe. Some exit on any first message but `initialize`."""
 
     async def __call__(
-        self,
-        record: ServerRecord,
-        listener: ConnectionListener,
-        *,
-        known_revision: Revision | None,
-        capabilities: bytes = SHARED_CAPABILITIES,
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> StdioConnection:
         launch, server_id, expand = record.stdio, record.server_id, self.secrets.expand
         if launch is None:
@@ -201,8 +195,8 @@ class StdioConnector:
             listener,
             Redactor(collect_child_credentials(launch, env, url_variables=NETWORK_ENVIRONMENT)),
         )
-        if known_revision is None and server_id in self._unprobed:
-            known_revision = "legacy"
+        if handshake["known_revision"] is None and server_id in self._unprobed:
+            handshake["known_revision"] = "legacy"
         timeout_s = choose_start_timeout(record, self.start_timeout_s)
 
         async def send(method: str, params: Params, _timeout_s: float) -> RpcResponse:
@@ -222,8 +216,7 @@ class StdioConnector:
                 info = await negotiate(
                     send,
                     connection.notify,
-                    known_revision=known_revision,
-                    capabilities=capabilities,
+                    **handshake,
                     wait_until_read=connection.wait_until_read,
                     probe_timeout_s=self.probe_timeout_s,
                 )
