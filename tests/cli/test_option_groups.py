@@ -32,18 +32,23 @@ def test_a_group_is_many_options_to_the_parser_and_one_value_to_the_command() ->
     assert got == [("door", Colours(ink="red"))]
 
 
-def test_an_option_is_declared_by_its_help_and_by_names_if_the_parameter_has_another() -> None:
+def test_an_option_is_declared_by_its_help_and_by_its_spelling_if_the_parameter_has_another() -> None:
     @spread_options
-    def paint(is_dry: Annotated[bool, "Wait for it."], files: Annotated[str, "--file -f", "A file."]) -> None:
+    def paint(
+        is_dry: Annotated[bool, "Wait for it."],
+        files: Annotated[str, "--file -f PATH", "A file."],
+        where: Annotated[str, "DOOR", "A door."],
+    ) -> None:
         """Paint it."""
 
     app = typer.Typer()
     app.command()(paint)
     options: list[Any] = typer.main.get_command(app).params
 
-    assert [(one.opts, one.secondary_opts, one.help) for one in options[:2]] == [
-        (["--is-dry"], [], "Wait for it."),
-        (["--file", "-f"], [], "A file."),
+    assert [(one.opts, one.secondary_opts, one.metavar, one.help) for one in options[:3]] == [
+        (["--is-dry"], [], None, "Wait for it."),
+        (["--file", "-f"], [], "PATH", "A file."),
+        (["where"], [], "DOOR", "A door."),
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
-from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import typer
 from rich.console import Console, RenderableType
@@ -38,13 +38,6 @@ Command = Callable[..., None]
 
 JsonOption = Annotated[bool, "--json", "Print JSON, one object a line."]
 DryRunOption = Annotated[bool, "--dry-run", "Show what would change; change nothing."]
-
-
-class ArgumentText(NamedTuple):
-    """The name of a positional argument in the usage, and its help."""
-
-    name: str
-    help: str
 
 
 class ExitCode(IntEnum):
@@ -95,9 +88,7 @@ def add_group(app: typer.Typer, name: str, *, is_command: bool = False, note: st
     return group
 
 
-def command(
-    app: typer.Typer, name: str | None, summary: str | None = None, **arguments: ArgumentText
-) -> Callable[[Command], Command]:
+def command(app: typer.Typer, name: str | None, summary: str | None = None) -> Callable[[Command], Command]:
     """Register a function as the command `name`, with its groups spread. Its docstring is its help.
 
     Without a name, it is what a group of commands does when none of them is given.
@@ -109,18 +100,18 @@ def command(
     )
 
     def register(function: Command) -> Command:
-        add(spread_options(function, **arguments))
+        add(spread_options(function))
         return function
 
     return register
 
 
-def spread_options(function: Command, **arguments: ArgumentText) -> Command:
+def spread_options(function: Command) -> Command:
     """`function`, with each parameter that is a dataclass of options spread into those options.
 
-    Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`. Parameters
-    in `arguments` are positional, shown as that says. `task: Annotated[str, "Only this task."]` is the option
-    `--task` with that help; other names go before it: `"--file -f", "A file."`.
+    Its docstring is its help: paragraphs flow to the width of the terminal, except after a `\\b`.
+    `task: Annotated[str, "Only this task."]` is the option `--task` with that help. Other names, and the word
+    for the value, go before it: `"--file -f FILE", "A file."`. A word alone, `"TASK"`, is an argument.
     """
     hints = _read_hints(function)
     parameters: list[Parameter] = []
@@ -135,9 +126,6 @@ def spread_options(function: Command, **arguments: ArgumentText) -> Command:
                 for one in fields(hint)
             ]
         else:
-            if name in arguments:
-                shown = arguments[name]
-                hint = Annotated[hint, Argument(metavar=shown.name, help=shown.help)]
             parameters.append(parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY))
 
     @wraps(function)
@@ -156,15 +144,21 @@ def spread_options(function: Command, **arguments: ArgumentText) -> Command:
 
 
 def _read_hints(owner: Any) -> dict[str, Any]:
-    """The annotations of a function or class, those with nothing but text as options."""
+    """The annotations of a function or class, those with nothing but text as options and arguments."""
     hints = get_type_hints(owner, include_extras=True)
     for name, hint in hints.items():
         kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if notes and isinstance(notes[0], str):
+            *spelling, help_text = notes
+            words = " ".join(spelling).split()
+            names = [one for one in words if one.startswith("-")]
+            metavar = next((one for one in words if not one.startswith("-")), None)
+            if words and not names:
+                hints[name] = Annotated[kind, Argument(metavar=metavar, help=help_text)]
+                continue
             # Named here: the parser would add `--no-task` to a flag without a name.
-            *names, help_text = notes
-            names = " ".join(names).split() or [f"--{name.replace('_', '-')}"]
-            hints[name] = Annotated[kind, Option(*names, help=help_text)]
+            names = names or [f"--{name.replace('_', '-')}"]
+            hints[name] = Annotated[kind, Option(*names, metavar=metavar, help=help_text)]
     return hints
 
 

@@ -4,7 +4,7 @@ A noun (`toolgate servers`) names its kind, how its records are shown, and the v
 it. Further commands of the noun are added to the group's `app`.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from toolgate.cli.command import ArgumentText, add_group, command
+from toolgate.cli.command import Command, add_group, command
 from toolgate.cli.files import hash_modules, load_record, send_modules
 from toolgate.cli.options import GatewayConnection, Render
 from toolgate.cli.render import changes as render
@@ -25,16 +25,11 @@ FilesOption = Annotated[
     "TOML or JSON file with one record; `-` reads JSON from standard input. Repeatable.",
 ]
 PlanOption = Annotated[
-    str | None,
-    Option(
-        "--require-plan", metavar="PLAN", help="Only if the effect is still that of the plan with this id."
-    ),
+    str | None, "--require-plan PLAN", "Only if the effect is still that of the plan with this id."
 ]
 RevisionOption = Annotated[
-    int | None,
-    Option("--if-revision", metavar="REVISION", help="Only if the record is still at this revision."),
+    int | None, "--if-revision REVISION", "Only if the record is still at this revision."
 ]
-LimitOption = Annotated[int, Option(min=1, max=500, help="Number of changes to list, at most 500.")]
 
 _SUMMARIES: Final[Mapping[str, str]] = {
     "list": "List the {noun}s.",
@@ -51,22 +46,17 @@ _SUMMARIES: Final[Mapping[str, str]] = {
 """Verb → its help, unless the noun has another."""
 
 
-def describe_id(kind: Kind) -> ArgumentText:
-    """The argument that names a record: what it is, and where to see it."""
-    noun = describe_kind(kind)
-    # A pin has the id of its server.
-    name = "SERVER" if kind == "pin" else noun.rpartition(" ")[2].upper()
-    return ArgumentText(name, f"{noun.capitalize()} id, as in `toolgate {name_group(kind)} list`.")
-
-
 def name_group(kind: Kind) -> str:
     """The noun of a kind on the command line: `chat-upstreams`."""
     return f"{kind}s".replace("_", "-")
 
 
 def id_argument(kind: Kind) -> Any:
-    """The argument of a command that names one record."""
-    return Argument(metavar=describe_id(kind).name, help=describe_id(kind).help, show_default=False)
+    """The argument of a command that names one record: what it is, and where to see it."""
+    noun = describe_kind(kind)
+    # A pin has the id of its server.
+    name = "SERVER" if kind == "pin" else noun.rpartition(" ")[2].upper()
+    return Argument(metavar=name, help=f"{noun.capitalize()} id, as in `toolgate {name_group(kind)} list`.")
 
 
 ServerArgument = Annotated[str, id_argument("server")]
@@ -112,41 +102,35 @@ class RecordGroup:
     ) -> None:
         self.app = add_group(root, name_group(kind), note=note)
         self._kind = kind
-        self._id = describe_id(kind)
         self._summaries = {**_SUMMARIES, **(summaries or {})}
-        verbs = {
-            "list": lambda: self._add_list(views.many),
-            "get": lambda: self._add_get(views.one),
-            "apply": self._add_apply,
-            "delete": self._add_delete,
-            "history": self._add_history,
-            "diff": self._add_diff,
-            "rollback": self._add_rollback,
-        }
-        for verb, add in verbs.items():
-            if verb not in without:
-                add()
+        self._without = without
+        # In the order of the help.
+        self._add_current(views)
+        self._add_past()
 
-    def _describe(self, verb: str) -> str:
-        return self._summaries[verb].format(noun=describe_kind(self._kind))
+    def _verb(self, verb: str) -> Callable[[Command], Command]:
+        """Registers a command, if the noun has this verb."""
+        if verb in self._without:
+            return lambda function: function
+        return command(self.app, verb, self._summaries[verb].format(noun=describe_kind(self._kind)))
 
-    def _add_list(self, render_list: Render) -> None:
-        @command(self.app, "list", self._describe("list"))
+    def _add_current(self, views: RecordViews) -> None:
+        kind = self._kind
+
+        @self._verb("list")
         def list_records(connection: GatewayConnection) -> None:
-            connection.print_list(COLLECTIONS[self._kind], f"{self._kind}s", render_list)
+            connection.print_list(COLLECTIONS[kind], f"{kind}s", views.many)
 
-    def _add_get(self, render_record: Render) -> None:
-        @command(self.app, "get", self._describe("get"), record_id=self._id)
-        def get_record(record_id: str, connection: GatewayConnection) -> None:
-            connection.print_result(build_record_path(self._kind, record_id), render_record)
+        @self._verb("get")
+        def get_record(record_id: Annotated[str, id_argument(kind)], connection: GatewayConnection) -> None:
+            connection.print_result(build_record_path(kind, record_id), views.one)
 
-    def _add_apply(self) -> None:
-        @command(self.app, "apply", self._describe("apply"))
+        @self._verb("apply")
         def apply_records(
             files: FilesOption, connection: GatewayConnection, conditions: ConditionOptions
         ) -> None:
             # All are read before the first is sent; the first that is refused ends it.
-            records, modules = hash_modules([load_record(path, kind=self._kind) for path in files])
+            records, modules = hash_modules([load_record(path, kind=kind) for path in files])
             with connection.open() as client:
                 send_modules(client, modules, as_json=connection.as_json)
                 for one in records:
@@ -154,10 +138,11 @@ class RecordGroup:
                     response = client.send("PUT", path, one.body, headers=conditions.headers)
                     connection.output.show(response, render.render_applied(one.kind, one.id, response))
 
-    def _add_delete(self) -> None:
-        @command(self.app, "delete", self._describe("delete"), record_id=self._id)
+        @self._verb("delete")
         def delete_record(
-            record_id: str, connection: GatewayConnection, conditions: ConditionOptions
+            record_id: Annotated[str, id_argument(kind)],
+            connection: GatewayConnection,
+            conditions: ConditionOptions,
         ) -> None:
             self.delete(record_id, connection, conditions.headers)
 
@@ -168,16 +153,24 @@ class RecordGroup:
         shown = render.render_deleted(self._kind, record_id, response)
         connection.output.show({"deleted": record_id, **response}, shown)
 
-    def _add_history(self) -> None:
-        @command(self.app, "history", self._describe("history"), record_id=self._id)
-        def list_history(record_id: str, connection: GatewayConnection, *, limit: LimitOption = 20) -> None:
-            path = build_record_path(self._kind, record_id, "history")
+    def _add_past(self) -> None:
+        kind = self._kind
+
+        @self._verb("history")
+        def list_history(
+            record_id: Annotated[str, id_argument(kind)],
+            connection: GatewayConnection,
+            *,
+            limit: Annotated[
+                int, Option(min=1, max=500, help="Number of changes to list, at most 500.")
+            ] = 20,
+        ) -> None:
+            path = build_record_path(kind, record_id, "history")
             connection.print_result(path, render.render_history, {"limit": limit}, member="entries")
 
-    def _add_diff(self) -> None:
-        @command(self.app, "diff", self._describe("diff"), record_id=self._id)
+        @self._verb("diff")
         def diff_record(
-            record_id: str,
+            record_id: Annotated[str, id_argument(kind)],
             connection: GatewayConnection,
             *,
             since: Annotated[
@@ -187,13 +180,12 @@ class RecordGroup:
                 int | None, Option(min=0, metavar="REVISION", help="The later revision. Default: the newest.")
             ] = None,
         ) -> None:
-            path, query = build_record_path(self._kind, record_id, "diff"), {"since": since, "upto": upto}
+            path, query = build_record_path(kind, record_id, "diff"), {"since": since, "upto": upto}
             connection.print_result(path, render.render_field_diff, query)
 
-    def _add_rollback(self) -> None:
-        @command(self.app, "rollback", self._describe("rollback"), record_id=self._id)
+        @self._verb("rollback")
         def roll_back_record(
-            record_id: str,
+            record_id: Annotated[str, id_argument(kind)],
             connection: GatewayConnection,
             conditions: ConditionOptions,
             *,
@@ -201,7 +193,7 @@ class RecordGroup:
                 int, Option(min=0, metavar="REVISION", help="The revision to restore, as in `history`.")
             ],
         ) -> None:
-            roll_back(self._kind, record_id, connection, conditions, to=to)
+            roll_back(kind, record_id, connection, conditions, to=to)
 
 
 def roll_back(

@@ -57,20 +57,14 @@ class GatewayOfServers(GatewayConnection):
 class LaunchOptions:
     """How the gateway reaches the server."""
 
-    server_url: Annotated[
-        str | None, Option("--url", metavar="URL", help="MCP endpoint of a remote server.")
-    ] = None
+    server_url: Annotated[str | None, "--url URL", "MCP endpoint of a remote server."] = None
     headers: Annotated[
-        list[str] | None,
-        Option("--header", metavar="NAME=VALUE", help="Header of each request to it; may be repeated."),
+        list[str] | None, "--header NAME=VALUE", "Header of each request to it; may be repeated."
     ] = None
     variables: Annotated[
         list[str] | None,
-        Option(
-            "--env",
-            metavar="NAME[=VALUE]",
-            help="Variable of the program. Without a value: that of the gateway's environment. Repeatable.",
-        ),
+        "--env NAME[=VALUE]",
+        "Variable of the program. Without a value: that of the gateway's environment. Repeatable.",
     ] = None
     cwd: Annotated[str | None, "Working directory of the program, on the gateway's machine."] = None
 

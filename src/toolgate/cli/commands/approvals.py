@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Option
 
 from toolgate.cli.command import add_group, command
 from toolgate.cli.options import GatewayConnection
@@ -19,9 +19,7 @@ from toolgate.model.approvals import ApprovalState
 app = typer.Typer(add_completion=False)
 approvals = add_group(app, "approvals")
 
-ApprovalArgument = Annotated[
-    str, Argument(metavar="APPROVAL", help="Approval id, as in `toolgate approvals list`.")
-]
+ApprovalArgument = Annotated[str, "APPROVAL", "Approval id, as in `toolgate approvals list`."]
 
 _PATH: Final = "/admin/api/approvals"
 _STATES: Final = {"pending": ui.WARN, "approved": ui.OK, "denied": ui.BAD, "expired": ui.DIM, "used": ui.OK}
@@ -32,8 +30,7 @@ def list_approvals(
     connection: GatewayConnection,
     *,
     state: Annotated[
-        Literal[ApprovalState, "all"],
-        Option(metavar="STATE", help="Only approvals in this state."),
+        Literal[ApprovalState, "all"], "--state STATE", "Only approvals in this state."
     ] = "pending",
     limit: Annotated[int, Option(min=1, max=1000, help="Number of approvals to list, at most 1000.")] = 50,
 ) -> None:

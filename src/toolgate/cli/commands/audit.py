@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Argument, Context, Option
+from typer import Context, Option
 
 from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
@@ -105,11 +105,10 @@ _FILES_HELP: Final = "Copies of the files of a log. Default: the log in the data
 class AuditFilter:
     """Which events are listed."""
 
-    type: Annotated[EventType | None, Option(metavar="TYPE", help="Only events of this type.")] = None
-    outcome: Annotated[Outcome | None, Option(metavar="OUTCOME", help="Only calls with this outcome.")] = None
+    type: Annotated[EventType | None, "--type TYPE", "Only events of this type."] = None
+    outcome: Annotated[Outcome | None, "--outcome OUTCOME", "Only calls with this outcome."] = None
     door: Annotated[
-        str | None,
-        Option(metavar="ENDPOINT", help="Only calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`."),
+        str | None, "--door ENDPOINT", "Only calls by `mcp`, `chat`, `responses`, `hostcall` or `rest`."
     ] = None
     principal: Annotated[str | None, "Only events of this principal: `key:ada`, `local`."] = None
     task: Annotated[str | None, "Only events of the task with this id."] = None
@@ -121,9 +120,7 @@ class AuditFilter:
     node: Annotated[str | None, "Only events of the node with this id. Empty: of the control plane."] = None
     profile: Annotated[str | None, "Only calls decided by this profile version: `desk@2`."] = None
     since: Annotated[str | None, SINCE] = None
-    until: Annotated[
-        str | None, Option(metavar="TIME", help="Only events before this time: `2h`, or a day.")
-    ] = None
+    until: Annotated[str | None, "--until TIME", "Only events before this time: `2h`, or a day."] = None
 
     @property
     def query(self) -> dict[str, str | int | None]:
@@ -175,15 +172,11 @@ def audit_command(
 
 @command(audit_app, "verify")
 def verify_command(
-    files: Annotated[
-        list[Path] | None, Argument(metavar="FILE", help=_FILES_HELP, show_default=False)
-    ] = None,
+    files: Annotated[list[Path] | None, "FILE", _FILES_HELP] = None,
     *,
-    data: Annotated[
-        Path | None, Option(metavar="DIR", help="Data directory of the gateway. Default: `.toolgate`.")
-    ] = None,
+    data: Annotated[Path | None, "--data DIR", "Data directory of the gateway. Default: `.toolgate`."] = None,
     seal: Annotated[
-        str | None, Option(metavar="SHA256", help="Seal that you kept: fail if the log does not contain it.")
+        str | None, "--seal SHA256", "Seal that you kept: fail if the log does not contain it."
     ] = None,
     as_json: Annotated[bool, "--json", "Print the result as one JSON object."] = False,
 ) -> None:

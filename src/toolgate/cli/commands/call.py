@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.catalog.find_tools import DESCRIBE_TOOL
 from toolgate.cli.command import CommandError, ExitCode, UsageError, command, open_console
@@ -37,9 +37,8 @@ class CallOptions:
 
     args_json: Annotated[
         Path | None,
-        Option(
-            metavar="FILE", help="JSON file with arguments, `-` for standard input. NAME=VALUE adds to it."
-        ),
+        "--args-json FILE",
+        "JSON file with arguments, `-` for standard input. NAME=VALUE adds to it.",
     ] = None
     out: Annotated[Path | None, "Save the image, audio or file of the result here."] = None
     describe: Annotated[bool, "Show the arguments of the tool; call nothing."] = False
@@ -52,8 +51,7 @@ def call_tool(
     scope: ScopeOptions,
     options: CallOptions,
     arguments: Annotated[
-        list[str] | None,
-        Argument(metavar="NAME=VALUE", help="Arguments. Repeat a name for several elements of an array."),
+        list[str] | None, "NAME=VALUE", "Arguments. Repeat a name for several elements of an array."
     ] = None,
 ) -> None:
     """Call a tool and print its result.

@@ -152,9 +152,7 @@ add_list_commands(
 
 @command(catalog_app, "get")
 def show_command(
-    name: Annotated[
-        str, Argument(help="Category, as in `toolgate catalog list`, or package id.", show_default=False)
-    ],
+    name: Annotated[str, Argument(help="Category, as in `toolgate catalog list`, or package id.")],
     connection: GatewayConnection,
     *,
     package: Annotated[bool, "Read the name as a package id, even if a category has it."] = False,
@@ -173,9 +171,7 @@ def show_command(
 
 @command(catalog_app, "search")
 def search_command(
-    words: Annotated[
-        list[str], Argument(help="Words for what the tool does, in any language.", show_default=False)
-    ],
+    words: Annotated[list[str], Argument(help="Words for what the tool does, in any language.")],
     narrowed: CatalogFilter,
     connection: GatewayConnection,
     *,

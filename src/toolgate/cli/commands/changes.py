@@ -76,18 +76,13 @@ def plan_command(
     connection: GatewayConnection,
     *,
     files: Annotated[
-        list[Path] | None,
-        "--file -f",
-        "File or directory of records, as in `toolgate apply`. Repeatable.",
+        list[Path] | None, "--file -f", "File or directory of records, as in `toolgate apply`. Repeatable."
     ] = None,
     deletes: Annotated[
-        list[str] | None,
-        Option("--delete", metavar="RECORD", help="Record to delete: `server/ID`, `task/ID`. Repeatable."),
+        list[str] | None, "--delete RECORD", "Record to delete: `server/ID`, `task/ID`. Repeatable."
     ] = None,
     prune: PruneOption = False,
-    out: Annotated[
-        Path | None, Option(metavar="FILE", help="Also write the plan to this file, as JSON.")
-    ] = None,
+    out: Annotated[Path | None, "--out FILE", "Also write the plan to this file, as JSON."] = None,
 ) -> None:
     """Show what changes would do to records and tasks.
 
@@ -205,8 +200,7 @@ def watch_command(
         Option(min=0, metavar="REVISION", help="Start after this revision. Default: with the next change."),
     ] = None,
     kinds: Annotated[
-        str | None,
-        Option(metavar="KINDS", help="Only these kinds: `server,task`. Default: all in your scope."),
+        str | None, "--kinds KINDS", "Only these kinds: `server,task`. Default: all in your scope."
     ] = None,
 ) -> None:
     """Print each change of the registry as it happens.

@@ -78,7 +78,7 @@ app = typer.Typer(add_completion=False)
 @command(app, "completion")
 def print_completion(
     context: typer.Context,
-    shell: Annotated[Shell, Argument(help="Shell that reads the script.", show_default=False)],
+    shell: Annotated[Shell, Argument(help="Shell that reads the script.")],
     words: Annotated[list[str] | None, Argument(hidden=True)] = None,
 ) -> None:
     """Print the completion script of a shell.

@@ -208,9 +208,7 @@ class ClientEntryOptions:
 
 @command(app, "connect")
 def connect_command(
-    client: Annotated[
-        ClientKind, Argument(help="Client program to connect to the gateway.", show_default=False)
-    ],
+    client: Annotated[ClientKind, Argument(help="Client program to connect to the gateway.")],
     scope: ScopeOptions,
     connection: GatewayConnection,
     entry: ClientEntryOptions,

@@ -46,7 +46,7 @@ from toolgate.errors import NotFound
 from toolgate.model.http import is_loopback
 
 _LOOPBACK_NAME: Final = "local"
-NameArgument = Annotated[str, Argument(help="Name of the context.", show_default=False)]
+NameArgument = Annotated[str, Argument(help="Name of the context.")]
 
 app = typer.Typer(add_completion=False)
 contexts = add_group(app, "contexts")
@@ -57,8 +57,7 @@ def log_in(
     url: Annotated[
         str | None,
         Argument(
-            help=f"Address of the gateway. Default: that of the context, {URL_VARIABLE} or `{DEFAULT_URL}`.",
-            show_default=False,
+            help=f"Address of the gateway. Default: that of the context, {URL_VARIABLE} or `{DEFAULT_URL}`."
         ),
     ] = None,
     *,
@@ -175,9 +174,7 @@ def _render_login(shown: Mapping[str, Any]) -> RenderableType:
 
 @command(app, "logout")
 def log_out(
-    name: Annotated[
-        str | None, Argument(help="Name of the context. Default: the current one.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, Argument(help="Name of the context. Default: the current one.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, open_console
 from toolgate.cli.contexts import URL_VARIABLE
@@ -24,11 +24,9 @@ app = typer.Typer(add_completion=False)
 class StoreOptions:
     """The data directory or the database of a registry. Default: those of the settings."""
 
-    data: Annotated[
-        Path | None, Option(metavar="DIR", help="Data directory of a gateway that is stopped.")
-    ] = None
+    data: Annotated[Path | None, "--data DIR", "Data directory of a gateway that is stopped."] = None
     database: Annotated[
-        str | None, Option(metavar="URL", help="PostgreSQL: `postgresql://…`, without the password.")
+        str | None, "--database URL", "PostgreSQL: `postgresql://…`, without the password."
     ] = None
     config: Annotated[Path | None, "TOML file with the settings of the gateway."] = None
 
@@ -98,7 +96,7 @@ def _check_is_local(connection: GatewayConnection) -> None:
 
 @command(app, "restore")
 def restore_command(
-    file: Annotated[Path, Argument(help="What `toolgate backup` wrote.", show_default=False)],
+    file: Annotated[Path, Argument(help="What `toolgate backup` wrote.")],
     store: StoreOptions,
     *,
     as_json: JsonOption = False,

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Option
 
 from toolgate import __version__
 from toolgate.app.observability import build_collector
@@ -197,9 +196,7 @@ app = typer.Typer(add_completion=False)
 @command(app, "doctor")
 def doctor_command(
     connection: GatewayConnection,
-    data: Annotated[
-        Path | None, Option(metavar="DIR", help="Data directory to check. Default: the gateway's.")
-    ] = None,
+    data: Annotated[Path | None, "--data DIR", "Data directory to check. Default: the gateway's."] = None,
     config: Annotated[Path | None, "Settings file of a gateway that does not run."] = None,
 ) -> None:
     """Find problems of a gateway, and suggest remedies.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Option
 
 from toolgate.cli.command import UsageError, add_group, command, drop_unset
 from toolgate.cli.options import GatewayConnection, add_list_commands, duration_option, parse_duration
@@ -28,18 +28,10 @@ app = typer.Typer(add_completion=False)
 class CeilingOptions:
     """The most a key may ever reach. A list that is not given does not restrict."""
 
-    tasks: Annotated[str | None, Option(metavar="TASKS", help="Task ids, joined by commas: no others.")] = (
-        None
-    )
-    servers: Annotated[
-        str | None, Option(metavar="SERVERS", help="Server ids, joined by commas: no others.")
-    ] = None
-    allow: Annotated[
-        str | None, Option(metavar="PATTERNS", help="Only tools that match one: `git/*,get_*`.")
-    ] = None
-    deny: Annotated[str | None, Option(metavar="PATTERNS", help="No tools that match one: `*delete*`.")] = (
-        None
-    )
+    tasks: Annotated[str | None, "--tasks TASKS", "Task ids, joined by commas: no others."] = None
+    servers: Annotated[str | None, "--servers SERVERS", "Server ids, joined by commas: no others."] = None
+    allow: Annotated[str | None, "--allow PATTERNS", "Only tools that match one: `git/*,get_*`."] = None
+    deny: Annotated[str | None, "--deny PATTERNS", "No tools that match one: `*delete*`."] = None
 
     @property
     def body(self) -> dict[str, list[str]]:
@@ -107,18 +99,14 @@ KeyArgument = Annotated[str, id_argument("key")]
 
 @command(keys.app, "create")
 def create_key(
-    key_id: Annotated[
-        str,
-        Argument(metavar="KEY", help="Id of the new key: the caller's name in audit.", show_default=False),
-    ],
+    key_id: Annotated[str, "KEY", "Id of the new key: the caller's name in audit."],
     ceiling: CeilingOptions,
     usage: UsageOptions,
     connection: GatewayConnection,
     *,
     role: Annotated[Role, "Role of the caller, which decides what it may do."] = "agent",
     out: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Write the key to this new file, readable by its owner only."),
+        Path | None, "--out FILE", "Write the key to this new file, readable by its owner only."
     ] = None,
 ) -> None:
     """Create a key and show it once, or write it to a file.
@@ -187,10 +175,7 @@ _PATH: Final = "/api/v1/me/integrations"
 _WORDS: Final = {"on": "on", "read_only": "read-only", "off": "off"}
 _STYLES: Final = {"on": OK, "read_only": OK, "off": DIM}
 
-ServerArgument = Annotated[
-    str,
-    Argument(metavar="SERVER", help="Server id, as in `toolgate integrations list`.", show_default=False),
-]
+ServerArgument = Annotated[str, "SERVER", "Server id, as in `toolgate integrations list`."]
 
 
 def _render_integrations(found: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Final, Literal
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Argument
 
 from toolgate.cli.command import (
     CommandError,
@@ -45,9 +45,8 @@ class InstallOptions:
 
     allow: Annotated[
         list[str] | None,
-        Option(
-            metavar="PATTERN", help="Tools to allow, `*` for all. Default: the declared ones. Repeatable."
-        ),
+        "--allow PATTERN",
+        "Tools to allow, `*` for all. Default: the declared ones. Repeatable.",
     ] = None
     is_unpinned: Annotated[bool, "--no-pin", "Expose tools as listed, not only as declared."] = False
     plan_id: PlanOption = None
@@ -223,12 +222,8 @@ def _render_server(server: JsonObject) -> RenderableType:
 app = typer.Typer(add_completion=False)
 packages_app = add_group(app, "packages", is_command=True)
 
-PackageArgument = Annotated[
-    str, Argument(metavar="PACKAGE", help="Package id, as in `toolgate packages list`.", show_default=False)
-]
-VersionArgument = Annotated[
-    str, Argument(help="Published version, as in `toolgate packages get`.", show_default=False)
-]
+PackageArgument = Annotated[str, "PACKAGE", "Package id, as in `toolgate packages list`."]
+VersionArgument = Annotated[str, Argument(help="Published version, as in `toolgate packages get`.")]
 
 add_list_commands(
     packages_app,
@@ -284,10 +279,7 @@ def publish_command(
 
 @command(packages_app, "install")
 def install_command(
-    package: Annotated[
-        str,
-        Argument(help="Package id, `ID@VERSION`, or an archive: `.tar.gz`, `.mcpb`.", show_default=False),
-    ],
+    package: Annotated[str, Argument(help="Package id, `ID@VERSION`, or an archive: `.tar.gz`, `.mcpb`.")],
     connection: GatewayConnection,
     how: InstallOptions,
     *,

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Option
 
 from toolgate.cli.command import CommandError, ExitCode, command
 from toolgate.cli.commands.changes import APPLY
@@ -159,7 +158,7 @@ def learn_command(
     is_applied: Annotated[bool, "--apply", "Apply the policy, exactly as it is shown."] = False,
     plan_id: PlanOption = None,
     out: Annotated[
-        Path | None, Option(metavar="FILE", help="Write the resulting task record to this file, as JSON.")
+        Path | None, "--out FILE", "Write the resulting task record to this file, as JSON."
     ] = None,
 ) -> None:
     """Work out the least policy of a task from its use.

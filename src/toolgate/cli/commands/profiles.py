@@ -52,15 +52,9 @@ class CandidateOptions:
     ] = None
     servers: Annotated[list[str] | None, "--server", "Server id that it selects. Repeatable."] = None
     tags: Annotated[list[str] | None, "--tag", "Tag of servers that it selects. Repeatable."] = None
-    allow: Annotated[
-        list[str] | None, Option(metavar="PATTERN", help="Pattern of tools to allow. Repeatable.")
-    ] = None
-    deny: Annotated[
-        list[str] | None, Option(metavar="PATTERN", help="Pattern of tools to deny. Repeatable.")
-    ] = None
-    by: Annotated[
-        str | None, Option(metavar="caller|task", help="Divide callers or tasks. Default: callers.")
-    ] = None
+    allow: Annotated[list[str] | None, "--allow PATTERN", "Pattern of tools to allow. Repeatable."] = None
+    deny: Annotated[list[str] | None, "--deny PATTERN", "Pattern of tools to deny. Repeatable."] = None
+    by: Annotated[str | None, "--by caller|task", "Divide callers or tasks. Default: callers."] = None
 
     @property
     def words(self) -> list[str]:

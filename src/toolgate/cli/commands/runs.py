@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Argument, Option
+from typer import Option
 
 from toolgate.cli.command import CommandError, CommandOutput, UsageError, add_group, command, open_console
 from toolgate.cli.options import GatewayConnection, duration_option, parse_duration
@@ -178,9 +178,9 @@ INTERRUPTED: Final = 130
 class RunOptions:
     """The input of a run, and how long to wait for it."""
 
-    text: Annotated[str | None, Option("--input", metavar="TEXT", help="Standard input of the run.")] = None
+    text: Annotated[str | None, "--input TEXT", "Standard input of the run."] = None
     input_file: Annotated[
-        str | None, Option(metavar="FILE", help="File with the standard input of the run; `-` reads ours.")
+        str | None, "--input-file FILE", "File with the standard input of the run; `-` reads ours."
     ] = None
     is_async: Annotated[bool, "--async", "Start the run and do not wait for its end."] = False
     timeout: Annotated[str | None, duration_option(help="Cancel the run after this time: `30s`, `5m`.")] = (
@@ -277,12 +277,7 @@ def _point_to_run(run: Any) -> str:
 
 invocations_app = add_group(app, "invocations")
 
-InvocationArgument = Annotated[
-    str,
-    Argument(
-        metavar="INVOCATION", help="Invocation id, as in `toolgate invocations list`.", show_default=False
-    ),
-]
+InvocationArgument = Annotated[str, "INVOCATION", "Invocation id, as in `toolgate invocations list`."]
 
 
 @command(invocations_app, "list")

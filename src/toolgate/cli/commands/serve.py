@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
-from typer import Option
 
 from toolgate import __version__
 from toolgate.app.process import ServingApp, run
@@ -99,16 +98,14 @@ class SettingOptions:
     in TOOLGATE_ variables.
     """
 
-    listen: Annotated[
-        str | None,
-        Option(metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8080."),
-    ] = None
+    listen: Annotated[str | None, "--listen HOST:PORT", "Address to listen on. Default: 127.0.0.1:8080."] = (
+        None
+    )
     data_dir: Annotated[
-        Path | None,
-        Option("--data", metavar="DIR", help="Directory of registry and audit log. Default: `.toolgate`."),
+        Path | None, "--data DIR", "Directory of registry and audit log. Default: `.toolgate`."
     ] = None
     mcp_registry_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of server files to load and watch.")
+        Path | None, "--mcp-registry-dir DIR", "Directory of server files to load and watch."
     ] = None
     strict: Annotated[bool, "Reject unknown fields and any invalid server file."] = False
     log_level: Annotated[LogLevel | None, "The lowest level that is logged."] = None
@@ -129,10 +126,10 @@ class ControlOptions:
     """The settings that only a control plane has, by their names."""
 
     grpc_listen: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Address to listen on for nodes and gRPC.")
+        str | None, "--grpc-listen HOST:PORT", "Address to listen on for nodes and gRPC."
     ] = None
     database: Annotated[
-        str | None, Option(metavar="URL", help="PostgreSQL database `postgresql://…`. Default: SQLite.")
+        str | None, "--database URL", "PostgreSQL database `postgresql://…`. Default: SQLite."
     ] = None
     require_plan: Annotated[bool, "Accept only changes that name their plan."] = False
     grpc_cert_file: Annotated[Path | None, "Certificate chain of the gRPC listener (PEM)."] = None
@@ -144,7 +141,7 @@ class NodeOptions:
     """The settings that only a node has, by their names."""
 
     control: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Control plane to follow; replicas: `a:8090,b:8090`.")
+        str | None, "--control HOST:PORT", "Control plane to follow; replicas: `a:8090,b:8090`."
     ] = None
     control_key_file: Annotated[Path | None, "File with the node's key, which has the role `node`."] = None
     control_ca_file: Annotated[Path | None, "CA certificates of the control plane (PEM)."] = None

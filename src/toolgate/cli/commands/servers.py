@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 from rich.console import Group
-from typer import Argument, Option
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
 from toolgate.cli.files import load_record, read_text
@@ -230,12 +229,13 @@ def export_server(server_id: ServerArgument, connection: GatewayConnection) -> N
 
 @command(servers.app, "import")
 def import_servers(
-    file: Annotated[Path, Argument(metavar="FILE", help=_IMPORTED)],
+    file: Annotated[Path, "FILE", _IMPORTED],
     connection: GatewayConnection,
     *,
     allow: Annotated[
         list[str] | None,
-        Option(metavar="PATTERN", help="Tools to allow where the file lists none, `*` for all. Repeatable."),
+        "--allow PATTERN",
+        "Tools to allow where the file lists none, `*` for all. Repeatable.",
     ] = None,
     is_dry_run: DryRunOption = False,
     plan_id: PlanOption = None,

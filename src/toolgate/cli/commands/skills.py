@@ -69,9 +69,7 @@ MAX_URL_CHARS: Final = 4_000
 """Some programs between an agent and a gateway cut or reject longer URLs."""
 TOOLS_A_REQUEST: Final = 100  # with names of 64 characters, well below the 16 KiB of a query
 
-FileArgument = Annotated[
-    Path, Argument(help="Manifest of the skill, TOML or JSON; `-` reads JSON.", show_default=False)
-]
+FileArgument = Annotated[Path, Argument(help="Manifest of the skill, TOML or JSON; `-` reads JSON.")]
 
 app = typer.Typer(add_completion=False)
 skill_app = add_group(app, "skills")

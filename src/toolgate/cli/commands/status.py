@@ -5,7 +5,7 @@ import time
 from typing import Annotated, Final
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Context
 
 from toolgate.cli.command import CommandError, add_group, command
 from toolgate.cli.options import (
@@ -46,8 +46,7 @@ def explain_command(
     ] = None,
     key: Annotated[str | None, "Key id: what this key may use. For admins."] = None,
     side: Annotated[
-        str | None,
-        Option(metavar="stable|candidate", help="Version of all profiles in a rollout to explain."),
+        str | None, "--side stable|candidate", "Version of all profiles in a rollout to explain."
     ] = None,
 ) -> None:
     """Show which rule allows or hides each tool.
@@ -91,9 +90,7 @@ add_list_commands(nodes, "List the nodes with their state and revision.", _NODES
 
 @command(nodes, "get")
 def get_node(
-    node_id: Annotated[
-        str, Argument(metavar="NODE", help="Node id, as in `toolgate nodes list`.", show_default=False)
-    ],
+    node_id: Annotated[str, "NODE", "Node id, as in `toolgate nodes list`."],
     connection: GatewayConnection,
 ) -> None:
     """Show one node: its state, its revision and its last report."""

@@ -15,12 +15,7 @@ from toolgate.cli.render import records as render
 from toolgate.cli.rest import build_path
 
 HashArgument = Annotated[
-    str,
-    Argument(
-        metavar="SHA256",
-        help="Hash of the module or its first characters, as in `toolgate modules list`.",
-        show_default=False,
-    ),
+    str, "SHA256", "Hash of the module or its first characters, as in `toolgate modules list`."
 ]
 
 app = typer.Typer(add_completion=False)
@@ -60,7 +55,7 @@ def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
 
 @command(modules, "upload")
 def upload_module(
-    file: Annotated[Path, Argument(help="The `.wasm` file to upload.", show_default=False)],
+    file: Annotated[Path, Argument(help="The `.wasm` file to upload.")],
     connection: GatewayConnection,
 ) -> None:
     """Upload a module. The gateway compiles it once, and rejects unknown host functions.

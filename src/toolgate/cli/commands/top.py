@@ -15,7 +15,6 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
-from typer import Option
 
 from toolgate.cli.command import CommandError, UsageError, command, open_console
 from toolgate.cli.options import GatewayConnection, duration_option, parse_duration
@@ -354,8 +353,7 @@ def top_command(
     interval: Annotated[str, duration_option(help="Time between two updates: `10s`, `1m`.")] = "2s",
     once: Annotated[bool, "Print one frame as plain text, for pipes and scripts."] = False,
     nodes: Annotated[
-        list[str] | None,
-        Option("--node", metavar="URL", help="Address of a node to add, with the same key. Repeatable."),
+        list[str] | None, "--node URL", "Address of a node to add, with the same key. Repeatable."
     ] = None,
 ) -> None:
     """Show calls, latency and errors of servers, live.
