@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.contract.stores import DEADLINE_S, Clock
-from toolgate.app.components import EndedSessionExchange, SyncEndedSessions, build_store_sync
+from toolgate.app.components import EndedSessionExchange, SyncEndedSessions
 from toolgate.errors import ControlUnavailable, UnknownSession
 from toolgate.gateway.scope.caller import Caller
 from toolgate.model.principals import Principal
@@ -74,7 +74,7 @@ async def test_only_the_newest_are_kept(queue_store: Store, lease_clock: Clock) 
 
 
 async def test_try_10_a_session_that_is_ended_at_one_node_is_over_at_all(queue_store: Store) -> None:
-    sync = build_store_sync(queue_store.ended_sessions)
+    sync = queue_store.ended_sessions.exchange
     here, there, restarted = sessions(), sessions(), sessions()
     async with asyncio.timeout(DEADLINE_S), following(here, sync), following(there, sync):
         session_id = here.issue(CALLER, "2025-11-25")
@@ -97,7 +97,7 @@ async def test_what_ends_while_control_is_away_is_reported_later(queue_store: St
         failures -= 1
         if failures >= 0:
             raise ControlUnavailable("connection refused")
-        return await build_store_sync(queue_store.ended_sessions)(ended, after_ms)
+        return await queue_store.ended_sessions.exchange(ended, after_ms)
 
     here = sessions()
     async with asyncio.timeout(DEADLINE_S), following(here, sync):

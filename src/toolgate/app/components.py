@@ -31,14 +31,11 @@ from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
 
 if TYPE_CHECKING:  # a node loads no SQL
-    from toolgate.registry.store.side_tables import EndedSessions
     from toolgate.registry.store.sql_store import Store
 
 SESSION_KEY_BYTES: Final = 32  # as long as a digest of HMAC-SHA256 (RFC 2104, section 3)
 SYNC_EVERY_S: Final = 2.0
 """How late a node learns of a session that ended at another. Control polls its database once a second."""
-SWEEP_S: Final = 60.0
-"""How late an idle session ends. A sweep checks each of at most 10,000 sessions."""
 MAX_SENT_AT_ONCE: Final = 1_000  # the limit of the control plane for one request
 MAX_PENDING: Final = 10_000
 """Unsent ended sessions to keep while the control plane is unreachable. The oldest are dropped first."""
@@ -59,6 +56,24 @@ async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[N
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def call_regularly(
+    work: Callable[[], object], *, every_s: float, at_end: Callable[[], object]
+) -> AsyncIterator[None]:
+    """Call `work` every `every_s` while the block runs, and `at_end` when it ends."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            work()
+
+    try:
+        async with run_in_background(repeat()):
+            yield
+    finally:
+        at_end()
 
 
 def wall_clock_ms() -> int:
@@ -224,30 +239,3 @@ class EndedSessionExchange:
         self._pending = [one for one in self._pending if one not in known]
         self.sessions.apply_ended([one.nonce for one in received])
         self._after_ms = max((one.at_ms for one in received), default=self._after_ms)
-
-
-@asynccontextmanager
-async def open_session_upkeep(sessions: ClientSessions, *, every_s: float = SWEEP_S) -> AsyncIterator[None]:
-    """End idle sessions while the block runs, and all sessions at its end, so that their totals are
-    audited."""
-
-    async def sweep() -> None:
-        while True:
-            await asyncio.sleep(every_s)
-            sessions.drop_idle()
-
-    async with run_in_background(sweep()):
-        try:
-            yield
-        finally:
-            sessions.close()
-
-
-def build_store_sync(kept: "EndedSessions") -> SyncEndedSessions:
-    """Sync ended sessions with the store, in a process that has it."""
-
-    async def sync(ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
-        await kept.add(ended)
-        return await kept.list(after_ms=after_ms)
-
-    return sync

@@ -5,11 +5,10 @@ On SQLite it is one process; on PostgreSQL any number of replicas serve the same
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 from toolgate.app import components, data_plane
-from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
+from toolgate.app.control_plane import open_control_plane, open_registry_host
 from toolgate.app.observability import open_loop_lag
 from toolgate.app.process import ServingApp
 from toolgate.errors import StartRefused, StorageUnavailable
@@ -18,12 +17,9 @@ from toolgate.gateway.gateway import GatewayServices
 from toolgate.govern.process import Readiness, ReadinessCondition
 from toolgate.model.http import is_loopback, parse_address
 from toolgate.registry.store.engines import open_store
-from toolgate.registry.store.sql_store import Store
 from toolgate.settings import GrpcSettings, Settings
 from toolgate.surfaces.grpc.server import Tls, open_grpc_server
 from toolgate.surfaces.http.guard import OriginGuard
-from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.framework.routing import RestApi
 
 _ELSEWHERE: Final = (
     "see `/openapi.json` for all routes; MCP clients call a node, and `toolgate nodes` lists the nodes"
@@ -58,6 +54,11 @@ async def open_control(
         def on_change(server_id: str) -> None:
             gateway.on_tools_changed(server_id)
 
+        def read_readiness() -> Readiness:
+            """Not ready without the database: without it, every response could be outdated."""
+            is_ready = store.is_current
+            return Readiness(() if is_ready else (ReadinessCondition.of(StorageUnavailable, blocks=True),))
+
         clock_ms = components.wall_clock_ms
         servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=clock_ms)
         services = GatewayServices(console_url=components.find_console_url(settings, base_url))
@@ -69,30 +70,23 @@ async def open_control(
                 host,
                 gateway,
                 calls_tools=False,
-                sync_readiness=partial(_read_readiness, store),
+                hint=_ELSEWHERE,
+                sync_readiness=read_readiness,
                 client_url=lambda: servers.node_url,
             )
         )
         control = plane.control
         components.describe_gateway(gateway)
         grpc_address = await enter(open_grpc_server(control, settings.grpc.listen, tls=tls))
-        api = RestApi(ENDPOINTS, control, services=plane.rest_services, hint=_ELSEWHERE)
-        rest = build_console_endpoint(api)
         yield ServingApp(
             settings=settings,
             gateway=gateway,
-            front=OriginGuard(rest, components.list_own_hosts(settings), settings.allowed_origins),
-            console=rest.path,
+            front=OriginGuard(plane.rest, components.list_own_hosts(settings), settings.allowed_origins),
+            console=plane.rest.path,
             reload=plane.reload,
             close_streams=control.watches.close,
             details={"grpc": grpc_address},
         )
-
-
-def _read_readiness(store: Store) -> Readiness:
-    """Not ready without the database: without it, every response could be outdated."""
-    is_ready = store.is_current
-    return Readiness(() if is_ready else (ReadinessCondition.of(StorageUnavailable, blocks=True),))
 
 
 def _read_tls(grpc: GrpcSettings) -> Tls | None:

@@ -7,7 +7,7 @@ upkeep. A node loads none of this.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,8 @@ from toolgate.registry.replication.state import RegistryState, watch_registry
 from toolgate.registry.store.sql_store import Store
 from toolgate.settings import Settings
 from toolgate.surfaces.console import ConsoleEndpoint, find_console, load_console
-from toolgate.surfaces.http.messages import HttpHandler
+from toolgate.surfaces.rest.app import ENDPOINTS
+from toolgate.surfaces.rest.framework.routing import SEE_DOCUMENT, RestApi
 from toolgate.telemetry import Metrics
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import EgressRefused
@@ -138,8 +139,8 @@ class ControlPlane:
     """The services that govern, and those that the surfaces need."""
 
     control: Control
-    rest_services: Sequence[object]
-    """Optional services of REST."""
+    rest: ConsoleEndpoint
+    """REST behind the console."""
     reload: Callable[[], Awaitable[object]] = reload_nothing
     """Reloads the directory of server files."""
 
@@ -150,9 +151,11 @@ async def open_control_plane(
     gateway: Gateway,
     *,
     on_state: Callable[[RegistryState], Awaitable[None]] = _ignore_state,
+    hint: str = SEE_DOCUMENT,
     **own: Any,
 ) -> AsyncIterator[ControlPlane]:
-    """Open the control plane over `gateway`. `own`: the services that only this process adds to `Control`."""
+    """Open the control plane over `gateway`. `hint`: of the error for unknown paths. `own`: the services that
+    only this process adds to `Control`. Raises StartRefused."""
     settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -191,9 +194,14 @@ async def open_control_plane(
             **own,
         )
         webhook = await enter(open_webhook(settings, store, gateway))
+        services = [*loaders, *([] if webhook is None else [webhook])]
+        console = find_console()
         yield ControlPlane(
             control=control,
-            rest_services=[*loaders, *([] if webhook is None else [webhook])],
+            rest=ConsoleEndpoint(
+                None if console is None else load_console(console),
+                RestApi(ENDPOINTS, control, services=services, hint=hint),
+            ),
             reload=loaders[0].reload if loaders else reload_nothing,
         )
 
@@ -204,12 +212,6 @@ def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin |
         return NoOidcLogin()
     metadata = IssuerMetadata(oidc.issuer, components.build_issuer_fetcher(settings))
     return OidcLogin(oidc.client_id, metadata, identities, scopes=oidc.scopes)
-
-
-def build_console_endpoint(rest: HttpHandler) -> ConsoleEndpoint:
-    """The installed console, in front of REST. Raises StartRefused if its files are unreadable."""
-    directory = find_console()
-    return ConsoleEndpoint(None if directory is None else load_console(directory), rest)
 
 
 async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoader:

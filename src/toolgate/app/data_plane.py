@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from toolgate.app import components
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
@@ -54,6 +54,9 @@ from toolgate.wasm.run import GuestRun
 if TYPE_CHECKING:
     from toolgate.wasm.module_cache import CompiledModules, FetchModule
     from toolgate.wasm.slots import Slots
+
+SWEEP_S: Final = 60.0
+"""How late an idle session ends. A sweep checks each of at most 10,000 sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +280,8 @@ async def open_endpoints(
             max_guests=settings.max_guests,
             drain_s=settings.drain_s,
         ) as invoker,
-        components.open_session_upkeep(sessions),
+        # At the end all sessions end, so that their totals are audited.
+        components.call_regularly(sessions.drop_idle, every_s=SWEEP_S, at_end=sessions.close),
     ):
         services = ChatServices(gateway=gateway, models=models, signer=sessions.signer, wall_s=time.time)
         chat = ChatEndpoint(identities, services, metadata=discovery)

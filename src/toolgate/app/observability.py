@@ -8,12 +8,19 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
 from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
-from toolgate.app.components import run_in_background, wall_clock_ms
+from toolgate.app.components import call_regularly, wall_clock_ms
 from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.errors import StartRefused
@@ -174,23 +181,15 @@ _TOKEN_METRICS: Final = {
 """Metric → the count of each task that it shows."""
 
 
-@asynccontextmanager
-async def open_token_audit(gateway: Gateway, *, every_s: float = AUDIT_TOKENS_EVERY_S) -> AsyncIterator[None]:
+def open_token_audit(
+    gateway: Gateway, *, every_s: float = AUDIT_TOKENS_EVERY_S
+) -> AbstractAsyncContextManager[None]:
     """Audit token counts while the block runs, and the rest at its end."""
     counts = gateway.tokens
 
     def audit_counts() -> None:
         counts.audit_changes(at_ms=wall_clock_ms(), registered=gateway.snapshot.tasks)
 
-    async def keep_auditing() -> None:
-        while True:
-            await asyncio.sleep(every_s)
-            audit_counts()
-
     for metric, (number, help_text) in _TOKEN_METRICS.items():
         gateway.metrics.gauge(metric, help_text, partial(counts.read, number), labels=("task_id",))
-    try:
-        async with run_in_background(keep_auditing()):
-            yield
-    finally:
-        audit_counts()
+    return call_regularly(audit_counts, every_s=every_s, at_end=audit_counts)

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from toolgate.app import components, data_plane
-from toolgate.app.control_plane import build_console_endpoint, open_control_plane, open_registry_host
+from toolgate.app.control_plane import open_control_plane, open_registry_host
 from toolgate.app.process import ServingApp
 from toolgate.errors import StartRefused, StorageFailed
 from toolgate.gateway.auth.identity import can_authenticate
@@ -22,8 +22,6 @@ from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.settings import Settings
 from toolgate.surfaces.mcp.session import ClientSessions
-from toolgate.surfaces.rest.app import ENDPOINTS
-from toolgate.surfaces.rest.framework.routing import RestApi
 from toolgate.upstream.oauth.grants import GrantFiles
 from toolgate.upstream.oauth.logins import Logins
 
@@ -51,8 +49,8 @@ async def open_up(
         key = await components.load_session_key(store)
         sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
         # Sync the sessions that ended before a restart; no other process ends sessions.
-        sync = components.build_store_sync(store.ended_sessions)
-        endings = components.EndedSessionExchange(sessions, sync, every_s=_ALONE_S)
+        exchange = store.ended_sessions.exchange
+        endings = components.EndedSessionExchange(sessions, exchange, every_s=_ALONE_S)
         await endings.sync_once()
         await enter(components.run_in_background(endings.run()))
         grants = GrantFiles(settings.data_dir / "logins")
@@ -82,17 +80,18 @@ async def open_up(
             open_control_plane(host, gateway, on_state=tidy_logins, logins=logins, client_url=client_url)
         )
         control = plane.control
-        rest = build_console_endpoint(RestApi(ENDPOINTS, control, services=plane.rest_services))
         work = data_plane.InvocationSource(queue=store.invocations, fetch=host.modules.read)
         app = await enter(
-            data_plane.open_endpoints(settings, environ, control, sessions=sessions, work=work, rest=rest)
+            data_plane.open_endpoints(
+                settings, environ, control, sessions=sessions, work=work, rest=plane.rest
+            )
         )
 
         def close_streams() -> None:
             app.close_streams()
             control.watches.close()
 
-        yield replace(app, console=rest.path, reload=plane.reload, close_streams=close_streams)
+        yield replace(app, console=plane.rest.path, reload=plane.reload, close_streams=close_streams)
 
 
 async def preview_server_files(settings: Settings) -> ReloadReport:

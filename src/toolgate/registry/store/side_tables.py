@@ -188,13 +188,15 @@ class EndedSessions(SharedTable):
 
     max_ended: int = MAX_ENDED
 
-    async def add(self, ended: Sequence[EndedSession]) -> None:
-        """Add sessions. Known ones stay as they are."""
+    async def exchange(self, ended: Sequence[EndedSession], after_ms: int) -> Sequence[EndedSession]:
+        """Add sessions, and return those of all nodes, as `list` does."""
         if ended:
-            await self._add(ended)
+            await self.add(ended)
+        return await self.list(after_ms=after_ms)
 
     @transaction("sessions")
-    def _add(self, connection: Connection, ended: Sequence[EndedSession]) -> None:
+    def add(self, connection: Connection, ended: Sequence[EndedSession]) -> None:
+        """Add at least one session. Known ones stay as they are."""
         now_ms = self.read_clock_ms(connection)
         insert_new(connection, ENDED_SESSIONS, [one._replace(at_ms=now_ms)._asdict() for one in ended])
 
