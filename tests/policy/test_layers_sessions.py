@@ -30,7 +30,6 @@ from toolgate.policy.layers import (
         pytest.param({"mcp.tool_allowlist": ("a*",)}, SessionRequest(allow=("a*",)), id="an allowlist"),
         pytest.param({"mcp.tool_allowlist": []}, SessionRequest(allow=()), id="an empty allowlist"),
         pytest.param({"mcp.tool_denylist": ["a*"]}, SessionRequest(deny=("a*",)), id="a denylist"),
-        pytest.param({"tool_choice": "auto"}, SessionRequest(tool_choice="auto"), id="a tool choice"),
     ],
 )
 def test_session_parameters_are_read(params: Mapping[str, object], expected: SessionRequest) -> None:
@@ -45,9 +44,6 @@ def test_session_parameters_are_read(params: Mapping[str, object], expected: Ses
         ),
         pytest.param({"mcp.enabled": 1}, "`mcp.enabled` must be `true` or `false`", id="a number for a flag"),
         pytest.param({"mcp.enabled": None}, "`mcp.enabled` must be `true` or `false`", id="null for a flag"),
-        pytest.param(
-            {"tool_choice": {"type": "x"}}, "`tool_choice` must be a string", id="an object for a text"
-        ),
         pytest.param(
             {"mcp.server_ids": "fs"}, "`mcp.server_ids` must be a list of strings", id="a text for a list"
         ),

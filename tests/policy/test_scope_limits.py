@@ -58,7 +58,7 @@ def test_a_larger_scope_is_refused_whole_and_says_by_how_much(limits: ScopeLimit
 
     assert scope.refusal == Refusal(code="too_many_tools", message=message, hint=HINT)
     assert (scope.tools, scope.servers, scope.tokens, scope.warnings) == ((), (), 0, ())
-    assert not scope.holds(TOOLS[0])
+    assert TOOLS[0] not in scope.tools
 
 
 def test_a_scope_refused_for_its_size_still_shows_what_the_rules_admit() -> None:

@@ -86,11 +86,12 @@ def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Sco
     refs = [ToolRef(one.server_id, one.tool) for one in decisions if one.allowed and one.tool is not None]
     tools = tuple(ref for ref in refs if not kind_of(ref.name))
     others = [ref for ref in refs if kind_of(ref.name)] if len(tools) < len(refs) else []
+    uris = [(ref, ref.name[len(RESOURCE) :]) for ref in others if kind_of(ref.name) == RESOURCE]
     scope = Scope(
         tools=tools,
         prompts=tuple(ref for ref in others if kind_of(ref.name) == PROMPT),
-        resources=tuple(ref for ref in others if _uri_of(ref) in platform.servers[ref.server_id].resources),
-        templates=tuple(ref for ref in others if _uri_of(ref) in platform.servers[ref.server_id].templates),
+        resources=tuple(ref for ref, uri in uris if uri in platform.servers[ref.server_id].resources),
+        templates=tuple(ref for ref, uri in uris if uri in platform.servers[ref.server_id].templates),
         servers=tuple(servers),
         filters=tuple(
             EffectiveFilter(rule.layer, rule.name, rule.patterns.texts, rule.is_deny)
@@ -103,9 +104,14 @@ def compose(inputs: ScopeInputs, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Sco
         tokens=sum(platform.servers[ref.server_id].tools[ref.name].tokens for ref in tools),
         profiles=find_versions(platform, task, inputs.request),
     )
-    if not resolved.is_enabled:
+    if not resolved.is_enabled or scope.refusal is not None:
         return scope
-    if task is not None and task.require_servers and task.enforced and _lacks_servers(platform, scope):
+    if (
+        task is not None
+        and (task.require_servers and task.enforced)
+        # A server that is not listed so far may offer something later.
+        and not (scope.refs or any(is_unlisted(platform.servers[one]) for one in servers))
+    ):
         refusal = _refuse_without_servers(resolved, task.task_id)
         return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refusal)
     return _apply_limits(scope, limits, task)
@@ -159,14 +165,8 @@ def _exclude_server(offer: ServerTools, resolved: ResolvedRequest) -> Decision |
     return None
 
 
-def _uri_of(ref: ToolRef) -> str | None:
-    return ref.name[len(RESOURCE) :] if kind_of(ref.name) == RESOURCE else None
-
-
 def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) -> Scope:
     """`scope` with a warning if it is empty, searchable or denied if it is too large."""
-    if scope.refusal is not None:
-        return scope
     if not scope.refs:
         which = "this scope" if task is None else f"the scope of task `{task.task_id}`"
         warning = f"no tool is left in {which}: run `toolgate explain` for the reasons"
@@ -181,13 +181,6 @@ def _apply_limits(scope: Scope, limits: ScopeLimits, task: TaskPolicy | None) ->
         )
         return replace(scope, is_searchable=True, warnings=(*scope.warnings, warning))
     return Scope(decisions=scope.decisions, warnings=scope.warnings, refusal=refuse_oversize(excess))
-
-
-def _lacks_servers(platform: Snapshot, scope: Scope) -> bool:
-    """Whether no server of the scope offers anything now, or could after it is listed."""
-    if scope.refusal is not None or scope.refs:
-        return False
-    return not any(is_unlisted(platform.servers[server_id]) for server_id in scope.servers)
 
 
 def _refuse_without_servers(resolved: ResolvedRequest, task_id: str) -> Refusal:

@@ -79,8 +79,6 @@ class SessionRequest:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     profile: str | None = None
-    tool_choice: str | None = None
-    """Passed to the model; not part of the policy."""
 
     @property
     def named_servers(self) -> frozenset[str]:
@@ -232,12 +230,14 @@ def parse_session_params(params: Mapping[str, object]) -> SessionRequest:
     if unknown:
         hint = f"the parameters are {', '.join(f'`{key}`' for key in _SESSION_KEYS)}, `tool_choice`"
         raise InvalidParams(f"unknown session parameter `{ascii(unknown[0])[1:-1]}`", hint=hint)
+    enabled: Any = params.get("mcp.enabled")
+    if "mcp.enabled" in params and not isinstance(enabled, bool):
+        raise InvalidParams("`mcp.enabled` must be `true` or `false`", hint="correct the type of the value")
     return SessionRequest(
-        enabled=_parse_typed(params, "mcp.enabled", bool),
+        enabled=enabled,
         servers=_parse_session_list(params, "mcp.server_ids", parse_server_id),
         allow=_parse_session_list(params, "mcp.tool_allowlist", parse_pattern),
         deny=_parse_session_list(params, "mcp.tool_denylist", parse_pattern) or (),
-        tool_choice=_parse_typed(params, "tool_choice", str),
     )
 
 
@@ -293,16 +293,6 @@ def _parse_session_list(
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise InvalidParams(f"`{key}` must be a list of strings", hint='send a list, like `["a", "b"]`')
     return _parse_entries(key, value, parse)
-
-
-def _parse_typed(params: Mapping[str, object], key: str, wanted: type[T]) -> T | None:
-    if key not in params:
-        return None
-    value = params[key]
-    if not isinstance(value, wanted):
-        names = {bool: "`true` or `false`", str: "a string"}
-        raise InvalidParams(f"`{key}` must be {names[wanted]}", hint="correct the type of the value")
-    return value
 
 
 def _parse_tag(text: str) -> str:

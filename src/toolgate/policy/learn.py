@@ -63,7 +63,11 @@ class Lesson:
 def learn(platform: Snapshot, task: TaskPolicy, used: Collection[ToolRef]) -> Lesson:
     """The least policy of `task`. A name of `used` that the audit truncated ends in `*`."""
     there = sorted(ref for ref in used if _exists(platform, ref))
-    judged = {ref: _judge_any_version(platform, task, ref) for ref in there}
+    judged: dict[ToolRef, Decision] = {}
+    for ref in there:
+        decisions = [_judge(side, task, ref) for side in list_sides(platform, task)]
+        # During a rollout of its profile, one version that allows it is enough.
+        judged[ref] = next((one for one in decisions if one.allowed), decisions[0])
     kept = tuple(ref for ref, decision in judged.items() if decision.allowed)
     present = Patterns((task.allow if task.enforced else None) or ())
 
@@ -124,12 +128,6 @@ def _exists(platform: Snapshot, ref: ToolRef) -> bool:
     if offer is None:
         return False
     return kind_of(ref.name) != "" or is_unlisted(offer) or ref.name in list_names(offer)
-
-
-def _judge_any_version(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:
-    """Like `_judge`. During a rollout of its profile, one version that allows it is enough."""
-    decisions = [_judge(one, task, ref) for one in list_sides(platform, task)]
-    return next((one for one in decisions if one.allowed), decisions[0])
 
 
 def _judge(platform: Snapshot, task: TaskPolicy, ref: ToolRef) -> Decision:

@@ -18,7 +18,7 @@ from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import ScopeInputs, bind_task, restrict_to_task
 from toolgate.policy.rollouts import split_cohorts
-from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, Scope, ScopeLimits, refuse_oversize
+from toolgate.policy.scope import DEFAULT_LIMITS, NO_LIMITS, Refusal, ScopeLimits, refuse_oversize
 
 MAX_TALLIES: Final = 50_000
 """Cached counts of a task's tools on one server: about 8 MiB. When full, the cache is emptied."""
@@ -220,17 +220,14 @@ class Planner:
             return _Side(problem=task.problem)
         policy = task.policy
         platform = platform if policy is None else restrict_to_task(platform, policy)
-        scope = self._compose(platform, policy, SessionRequest(), limits)
-        reach = scope.admitted
+        requests = [SessionRequest()]
         if policy is not None and policy.allowed is not None:
-            reach |= self._compose(platform, policy, SessionRequest(servers=policy.allowed), limits).admitted
+            requests.append(SessionRequest(servers=policy.allowed))
+        self.composed += len(requests) * len(platform.servers)
+        inputs = (ScopeInputs(platform, task=policy, request=request) for request in requests)
+        scope, *wider = (compose(one, limits=limits) for one in inputs)
+        reach = scope.admitted.union(*(one.admitted for one in wider))
         return _Side(tools=frozenset(scope.refs), reach=reach, refusal=scope.refusal)
-
-    def _compose(
-        self, platform: Snapshot, policy: TaskPolicy | None, request: SessionRequest, limits: ScopeLimits
-    ) -> Scope:
-        self.composed += len(platform.servers)
-        return compose(ScopeInputs(platform, task=policy, request=request), limits=limits)
 
 
 def _find_differences(before: Mapping[str, object], after: Mapping[str, object]) -> AbstractSet[str]:

@@ -102,7 +102,12 @@ def split_cohorts(before: Profile | None, after: Profile | None, task_id: str) -
     """How a change of a task's profile divides the callers of the task. If only the share of a rollout
     changes, callers below the lower share keep the candidate. Different rollouts draw independently."""
     old, new = _count_candidate_buckets(before, task_id), _count_candidate_buckets(after, task_id)
-    both = min(old, new) if _is_same_draw(before, after) else old * new // BUCKETS
+    draws = {
+        (one.profile_id, one.rollout.version, one.rollout.by)
+        for one in (before, after)
+        if one is not None and one.rollout is not None
+    }
+    both = min(old, new) if len(draws) == 1 else old * new // BUCKETS
     counts: dict[tuple[Side, Side], int] = {
         ("stable", "stable"): BUCKETS - old - new + both,
         ("stable", "candidate"): new - both,
@@ -119,10 +124,3 @@ def _count_candidate_buckets(profile: Profile | None, task_id: str) -> int:
     if profile.rollout.by == "caller":
         return profile.rollout.share * PER_PERCENT
     return BUCKETS if draw_side(profile, principal_id="", task_id=task_id) == "candidate" else 0
-
-
-def _is_same_draw(before: Profile | None, after: Profile | None) -> bool:
-    if before is None or after is None or before.rollout is None or after.rollout is None:
-        return False
-    old, new = before.rollout, after.rollout
-    return (before.profile_id, old.version, old.by) == (after.profile_id, new.version, new.by)

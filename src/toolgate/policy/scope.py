@@ -4,7 +4,6 @@ Values only. Every endpoint lists from a scope and calls through it; there is no
 """
 
 import sys
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -180,11 +179,6 @@ class Scope:
             for one in self.decisions
             if one.shadow is not None and one.tool is not None
         }
-
-    def holds(self, ref: ToolRef) -> bool:
-        """Whether the caller may see and call `ref`."""
-        at = bisect_left(self.tools, ref)
-        return at < len(self.tools) and self.tools[at] == ref
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
