@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from toolgate import __version__
-from toolgate.audit.log.files import LogChunk
+from toolgate.audit.log.files import LogChunk, parse_line
 from toolgate.errors import StorageUnavailable
 from toolgate.telemetry.spans import ExportRejected
 
@@ -35,26 +34,6 @@ _SEVERITIES: Final[Mapping[str, SeverityNumber.ValueType]] = {
 _log = logging.getLogger(__name__)
 Send = Callable[[bytes], Awaitable[None]]
 """Sends encoded records. Raises ExportRejected."""
-
-
-class _LineFields(msgspec.Struct):
-    """The members of a line that become attributes."""
-
-    seq: int
-    type: str
-    at_ms: int = 0
-    trace_id: str = ""
-    door: str = ""
-    principal: str = ""
-    task_id: str = ""
-    server_id: str = ""
-    tool: str = ""
-    outcome: str = ""
-    code: str = ""
-    request_id: str = ""
-
-
-_decode = msgspec.json.Decoder(_LineFields).decode
 
 
 class AuditExport:
@@ -121,25 +100,27 @@ def encode_lines(lines: Sequence[bytes], *, resource: Mapping[str, Any], log: st
 
 
 def _make_record(line: bytes, log: str) -> LogRecord | None:
-    try:
-        seen, body = _decode(line), line.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    parsed = parse_line(line)
+    if parsed is None:
         return None
+    event = parsed.event
     try:
-        trace_id = bytes.fromhex(seen.trace_id)
+        trace_id = bytes.fromhex(getattr(event, "trace_id", ""))
     except ValueError:
         trace_id = b""
     notes = [
-        _make_attribute(f"toolgate.{name}", value) for name in _ATTRIBUTES if (value := getattr(seen, name))
+        _make_attribute(f"toolgate.{name}", value)
+        for name in _ATTRIBUTES
+        if (value := getattr(event, name, ""))
     ]
-    number = KeyValue(key="toolgate.audit.seq", value=AnyValue(int_value=seen.seq))
-    severity = _SEVERITIES.get(seen.outcome, SeverityNumber.SEVERITY_NUMBER_INFO)
+    number = KeyValue(key="toolgate.audit.seq", value=AnyValue(int_value=parsed.seq))
+    severity = _SEVERITIES.get(getattr(event, "outcome", ""), SeverityNumber.SEVERITY_NUMBER_INFO)
     return LogRecord(
-        time_unix_nano=seen.at_ms * 1_000_000,
-        observed_time_unix_nano=seen.at_ms * 1_000_000,
+        time_unix_nano=event.at_ms * 1_000_000,
+        observed_time_unix_nano=event.at_ms * 1_000_000,
         severity_number=severity,
-        event_name=f"toolgate.audit.{seen.type}",
-        body=AnyValue(string_value=body),
+        event_name=f"toolgate.audit.{event.__struct_config__.tag}",
+        body=AnyValue(string_value=line.decode()),
         attributes=[number, _make_attribute("toolgate.audit.log.writer", log), *notes],
         trace_id=trace_id,
     )

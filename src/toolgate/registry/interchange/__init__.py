@@ -7,8 +7,7 @@
 - `agentgateway.py`    targets of agentgateway
 - `docker_catalog.py`  catalogs of Docker's MCP gateway
 - `server_json.py`     the `server.json` of the official registry, both ways
-- `bodies.py`          what the first four share: from `command` or `url` to the body of a server
-- `definitions.py`     the fields of one definition, its variables, and the result of an import
+- `definitions.py`     what the first four share: from the fields of a definition to the body of a server
 - `yaml.py`            the part of YAML they need
 
 REST and packages use it. A file decides what to run; a catalog never decides how. What has no counterpart is

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.interchange.bodies import make_body
-from toolgate.registry.interchange.definitions import Definition, ImportResult, make_unique_id
+from toolgate.registry.interchange.definitions import ImportResult
 from toolgate.registry.interchange.server_json import Json, json_object, json_objects
 
 
@@ -22,7 +21,7 @@ def parse_agentgateway(document: object) -> ImportResult:
     """Import the targets of all routes. Raises InvalidRecord if it is no such configuration."""
     if not isinstance(document, dict) or not is_agentgateway(document):
         raise InvalidRecord("not a configuration of agentgateway: `mcp.targets` and `binds` are missing")
-    imports, taken = ImportResult(), set[str]()
+    imports = ImportResult()
     for target in _find_targets(document):
         name = str(target.get("name"))
         fields = {key: value for key, value in target.items() if key not in {"name", "stdio", "mcp", "sse"}}
@@ -33,8 +32,7 @@ def parse_agentgateway(document: object) -> ImportResult:
         else:
             imports.skipped[name] = "it has neither a command nor the URL of an MCP server"
             continue
-        found = Definition(name, fields, imports)
-        imports.bodies.append(make_body(make_unique_id(name, taken), found, imports))
+        imports.add(imports.make_id(name), name, fields)
     imports.warnings.append("only targets are imported: tasks and keys take the place of routes and policies")
     return imports
 

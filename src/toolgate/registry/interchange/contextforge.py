@@ -10,20 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.interchange.bodies import make_body
 from toolgate.registry.interchange.definitions import (
     Definition,
     ImportResult,
     describe_task,
-    make_unique_id,
     make_variable,
     quote_names,
 )
-from toolgate.registry.interchange.server_json import (
-    Json,
-    json_object,
-    json_objects,
-)
+from toolgate.registry.interchange.server_json import Json, json_object, json_objects
 
 _CREDENTIALS: Final = {"bearer": "Bearer", "basic": "Basic"}
 _WITHOUT: Final = frozenset({"", "none", "open"})
@@ -47,13 +41,11 @@ def parse_contextforge(document: object) -> ImportResult:
     if not isinstance(document, dict) or not is_contextforge(document):
         raise InvalidRecord("not an export of ContextForge: `entities` is missing")
     imports, entities = ImportResult(), json_object(document, "entities")
-    ids, taken = dict[str, str](), set[str]()
+    ids = dict[str, str]()
     for fields in (*json_objects(entities, "gateways"), *json_objects(document, "catalog_servers")):
         name = str(fields.get("name"))
-        server_id = make_unique_id(str(fields.get("id") or name), taken)
-        ids[_slugify(name)] = server_id
-        found = Definition(name, _translate_gateway(server_id, fields, imports), imports)
-        imports.bodies.append(make_body(server_id, found, imports))
+        ids[_slugify(name)] = server_id = imports.make_id(str(fields.get("id") or name))
+        imports.add(server_id, name, _translate_gateway(server_id, fields, imports))
     for fields in json_objects(entities, "servers"):
         _describe_virtual_server(fields, ids, imports)
     for kind, why in (

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.registry.interchange import server_json
-from toolgate.registry.interchange.bodies import MAX_LABEL, is_label, make_tags
-from toolgate.registry.interchange.definitions import ImportResult, make_unique_id
+from toolgate.registry.interchange.definitions import MAX_LABEL, ImportResult, is_label, make_tags
 from toolgate.registry.interchange.server_json import Json, json_object, json_objects
 from toolgate.registry.records.codec import parse_server
 
@@ -38,7 +37,7 @@ def is_docker_catalog(document: Json) -> bool:
 
 def parse_docker_catalog(document: object) -> ImportResult:
     """Parse a Docker catalog. Unusable servers are skipped: catalogs have hundreds."""
-    imports, taken = ImportResult(), set[str]()
+    imports = ImportResult()
     if not isinstance(document, dict) or not is_docker_catalog(document):
         raise InvalidRecord("not a Docker catalog: `registry` with its servers is missing")
     for name, server in document["registry"].items():
@@ -48,7 +47,7 @@ def parse_docker_catalog(document: object) -> ImportResult:
         except InvalidRecord as exc:
             imports.skipped[name] = str(exc)
         else:
-            imports.bodies.append({"server_id": make_unique_id(name, taken), **body})
+            imports.bodies.append({"server_id": imports.make_id(name), **body})
             imports.warnings.extend(warnings)
     return imports
 

@@ -17,9 +17,8 @@ from toolgate.lazy_modules import load_lazily
 from toolgate.registry.files.documents import parse_toml
 from toolgate.registry.interchange import server_json
 from toolgate.registry.interchange.agentgateway import is_agentgateway, parse_agentgateway
-from toolgate.registry.interchange.bodies import MAX_LABEL
 from toolgate.registry.interchange.contextforge import is_contextforge, parse_contextforge
-from toolgate.registry.interchange.definitions import ImportResult, make_unique_id
+from toolgate.registry.interchange.definitions import MAX_LABEL, ImportResult
 from toolgate.registry.interchange.docker_catalog import is_docker_catalog, parse_docker_catalog
 from toolgate.registry.interchange.litellm import is_litellm, parse_litellm
 from toolgate.registry.interchange.mcp_servers import parse_mcp_servers
@@ -99,7 +98,7 @@ def _is_server_json(first: Json) -> bool:
 
 def _parse_server_json(document: object) -> ImportResult:
     """Parse one `server.json`, the registry's response with one, or a list of either."""
-    imports, taken = ImportResult(), set[str]()
+    imports = ImportResult()
     if isinstance(document, dict) and isinstance(document.get("servers"), list):
         document = document["servers"]
     for one in document if isinstance(document, list) else [document]:
@@ -113,7 +112,7 @@ def _parse_server_json(document: object) -> ImportResult:
         except InvalidRecord as exc:
             imports.skipped[shown] = str(exc)
         else:
-            server_id = make_unique_id(name.rpartition("/")[2] or name, taken)
+            server_id = imports.make_id(name.rpartition("/")[2] or name)
             labels = {"server_id": server_id, "display_name": shown[:MAX_LABEL]}
             imports.bodies.append({**labels, **body})
     return imports

@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import REFERENCE
-from toolgate.registry.interchange.bodies import make_body, make_tags
 from toolgate.registry.interchange.definitions import (
     Definition,
     ImportResult,
     as_number,
     as_text,
-    make_unique_id,
+    make_tags,
     map_texts,
     quote_names,
 )
@@ -46,7 +45,7 @@ def parse_litellm(document: object) -> ImportResult:
     """Import `mcp_servers`. Raises InvalidRecord if `mcp_servers` is missing."""
     if not isinstance(document, dict) or not is_litellm(document):
         raise InvalidRecord("not a configuration of LiteLLM: `mcp_servers` with its servers is missing")
-    imports, taken = ImportResult(), set[str]()
+    imports = ImportResult()
     for name, sent in document["mcp_servers"].items():
         if sent.get("spec_path"):
             imports.skipped[name] = "`spec_path`: it is an HTTP API, not an MCP server"
@@ -55,10 +54,9 @@ def parse_litellm(document: object) -> ImportResult:
         found = Definition(name, fields, imports)
         oauth = _authenticate(fields, found)
         _rename_fields(name, fields, found)
-        body = make_body(make_unique_id(name, taken), Definition(name, fields, imports), imports)
+        body = imports.add(imports.make_id(name), name, fields)
         if oauth and "http" in body:
             body["http"]["oauth"] = oauth
-        imports.bodies.append(body)
     for tag in dict.fromkeys(tag for body in imports.bodies for tag in body.get("tags", ())):
         imports.warnings.append(f'access group `{tag}` is a tag: a task with `mcp.tags = ["{tag}"]` shows it')
     if rest := [name for name in document if name != "mcp_servers"]:

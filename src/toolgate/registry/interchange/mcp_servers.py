@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from toolgate.errors import InvalidRecord
-from toolgate.registry.interchange.bodies import make_body, make_pattern
 from toolgate.registry.interchange.definitions import (
     Definition,
     ImportResult,
     describe_task,
-    make_unique_id,
+    make_pattern,
     map_texts,
     quote_names,
 )
@@ -36,14 +35,13 @@ def parse_mcp_servers(document: object) -> ImportResult:
     """Import an object of servers. Raises InvalidRecord if it is missing."""
     servers, imports = _find_servers(document), ImportResult()
     is_mcphub = isinstance(document, dict) and not _OF_MCPHUB.isdisjoint(document)
-    ids, taken = dict[str, str](), set[str]()
+    ids = dict[str, str]()
     for name, fields in servers.items():
         if (kind := fields.get("type")) == "openapi":
             imports.skipped[name] = f"type `{kind}`: it is an HTTP API, not an MCP server"
             continue
-        found = Definition(name, map_texts(fields, _expand_short) if is_mcphub else fields, imports)
-        ids[name] = make_unique_id(name, taken)
-        imports.bodies.append(make_body(ids[name], found, imports))
+        ids[name] = imports.make_id(name)
+        imports.add(ids[name], name, map_texts(fields, _expand_short) if is_mcphub else fields)
     if is_mcphub and isinstance(document, dict):
         _describe_groups(document, ids, imports)
     if isinstance(document, dict) and (rest := [name for name in document if name not in _WITH_COUNTERPART]):
