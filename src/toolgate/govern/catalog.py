@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from toolgate.catalog.rows import RowQuality, assess_rows, sum_qualities
+from toolgate.catalog.rows import CatalogQuality
 from toolgate.errors import NotFound, ToolgateError
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
 from toolgate.govern.visibility import Rows, VisibleCatalog
-from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow, Package, Source
+from toolgate.model.packages import ALL_TOOLS, UNCATEGORIZED, CatalogRow
 from toolgate.model.principals import Principal
 from toolgate.policy.lint import LintFinding
 
@@ -37,22 +37,6 @@ class CatalogCategory(NamedTuple):
     name: str
     packages: int
     tools: int
-
-
-class CatalogPackage(NamedTuple):
-    """A package, or a server without one, as one caller sees it."""
-
-    package_id: str
-    rows: tuple[CatalogRow, ...]
-    installed: Package | None
-
-    @property
-    def tools(self) -> int:
-        return count_tools(self.rows)
-
-    @property
-    def source(self) -> Source:
-        return self.rows[0].source if self.installed is None else self.installed.source
 
 
 class CatalogQuery(NamedTuple):
@@ -106,11 +90,11 @@ def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
     )
 
 
-def list_packages(control: Control, shown: VisibleCatalog, category: str) -> list[CatalogPackage]:
-    """The packages of the category with this id, sorted by id. Raises NotFound."""
-    found = [one for one, rows in shown.packages.items() if category_id(category_of(rows[0])) == category]
+def list_packages(shown: VisibleCatalog, category: str) -> Sequence[tuple[str, Sequence[CatalogRow]]]:
+    """The packages of the category with this id, sorted by id, with their rows. Raises NotFound."""
+    found = [one for one in shown.packages.items() if category_id(category_of(one[1][0])) == category]
     if found:
-        return [read_package(control, shown, one) for one in found]
+        return found
     if category in shown.packages:
         hint = f"`{category}` is a package: get `/api/catalog/{category}/tools`"
     else:
@@ -118,12 +102,10 @@ def list_packages(control: Control, shown: VisibleCatalog, category: str) -> lis
     raise NotFound(f"no category `{category[:MAX_NAME_CHARS]}`", hint=hint)
 
 
-def read_package(control: Control, shown: VisibleCatalog, package_id: str) -> CatalogPackage:
-    """One package with its tools. Raises NotFound."""
+def read_package(shown: VisibleCatalog, package_id: str) -> Sequence[CatalogRow]:
+    """The rows of one package, or of a server without one. Raises NotFound."""
     if package_id in shown.packages:
-        return CatalogPackage(
-            package_id, shown.packages[package_id], control.catalog.packages.get(package_id)
-        )
+        return shown.packages[package_id]
     if any(one.id == package_id for one in list_categories(shown)):
         hint = f"`{package_id}` is a category: get `/api/catalog/{package_id}`"
     else:
@@ -154,51 +136,14 @@ def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:
     return "did you mean " + ", ".join(f"`{one}`" for one in sorted(close)) + "?"
 
 
-class PackageQuality(NamedTuple):
-    """The row quality of one package, or of a server without one."""
-
-    package_id: str
-    name: str
-    """The name for people."""
-    quality: RowQuality
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogQualityReport:
-    """The quality of the whole catalog, or of the part that an agent sees."""
-
-    packages: Sequence[PackageQuality]
-    """Sorted by id."""
-    ends_at: float | None = None
-    """The percentage of full rows at which the fallback ends. None: it stays, or the caller is an agent."""
-    has_ended: bool = False
-
-    @property
-    def total(self) -> RowQuality:
-        return sum_qualities(one.quality for one in self.packages)
-
-    @property
-    def dependent(self) -> Sequence[PackageQuality]:
-        """Packages that lose rows when the fallback ends, or that lost them already."""
-        return [one for one in self.packages if one.quality.fallback]
-
-
-async def read_quality(control: Control, principal: Principal) -> CatalogQualityReport:
-    """The quality of all rows; for an agent, of the rows that it sees."""
-    quality = control.catalog.quality
+async def read_quality(control: Control, principal: Principal) -> tuple[CatalogQuality, Rows]:
+    """The quality of all rows, and these rows; for an agent, of those it sees, without the setting."""
     if reaches(principal.role, "viewer"):
-        packages = _list_qualities(control.catalog.rows, quality.packages)
-        return CatalogQualityReport(packages, quality.ends_at, quality.has_ended)
-    shown = (await find_visible(control, principal)).packages
-    qualities = {one: assess_rows(rows) for one, rows in shown.items()}
-    return CatalogQualityReport(_list_qualities(shown, qualities))
-
-
-def _list_qualities(rows: Rows, qualities: Mapping[str, RowQuality]) -> list[PackageQuality]:
-    return [
-        PackageQuality(one, rows[one][0].package_name if rows[one] else one, quality)
-        for one, quality in sorted(qualities.items())
-    ]
+        return control.catalog.quality, control.catalog.rows
+    shown, quality = (await find_visible(control, principal)).packages, CatalogQuality()
+    for package_id, rows in shown.items():
+        quality.put(package_id, rows)
+    return quality, shown
 
 
 def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
@@ -212,14 +157,14 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
         LintFinding(
             code="summary_only",
             kind="server",
-            id=one.package_id,
+            id=package_id,
             rule="summary_fallback",
-            subject=f"{one.quality.fallback} of {one.quality.rows} rows",
+            subject=f"{quality.fallback} of {quality.rows} rows",
             message=f"these rows have no full definition, and {what} ({share}): publish a manifest with "
             "`tools`, or let the server list its tools",
         )
-        for one in _list_qualities(catalog.rows, measured.packages)
-        if one.quality.fallback
+        for package_id, quality in sorted(measured.packages.items())
+        if quality.fallback
     ]
 
 

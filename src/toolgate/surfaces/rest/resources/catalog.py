@@ -4,7 +4,8 @@ After `/api/catalog/` comes `search` or the id of a category; a package always h
 category and a package may have the same name. Member names are those that catalog clients have always used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from toolgate.errors import InvalidRequest, StorageFailed
 from toolgate.govern import catalog
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
-from toolgate.model.packages import CatalogRow, SchemaVersion, Source
+from toolgate.model.packages import CatalogRow, Package, SchemaVersion, Source
 from toolgate.surfaces.rest.framework.request import (
     MAX_PAGE,
     PAGING,
@@ -240,11 +241,11 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
 @get("/api/catalog/{category}", "agent", "List the packages of a category", query=PAGING)
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesResponse:
     """The packages of a category, and the servers without a package, that the caller can reach."""
-    found = catalog.list_packages(
-        control, await catalog.find_visible(control, call.caller), call.ids["category"]
-    )
-    page, next_cursor = parse_page(call).cut(found, lambda one: one.package_id)
-    return CatalogPackagesResponse(packages=list(map(_show_package, page)), next_cursor=next_cursor)
+    found = catalog.list_packages(await catalog.find_visible(control, call.caller), call.ids["category"])
+    page, next_cursor = parse_page(call).cut(found, itemgetter(0))
+    installed = control.catalog.packages
+    shown = [_show_package(package_id, rows, installed.get(package_id)) for package_id, rows in page]
+    return CatalogPackagesResponse(packages=shown, next_cursor=next_cursor)
 
 
 @get(
@@ -252,11 +253,8 @@ async def show_category(control: Control, call: RestCall[None]) -> CatalogPackag
 )
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their full schemas."""
-    package = catalog.read_package(
-        control, await catalog.find_visible(control, call.caller), call.ids["package"]
-    )
-    page = parse_page(call)
-    rows, next_cursor = page.cut(package.rows, lambda row: row.tool_name, bytes_of=_measure_row)
+    found = catalog.read_package(await catalog.find_visible(control, call.caller), call.ids["package"])
+    rows, next_cursor = parse_page(call).cut(found, lambda row: row.tool_name, bytes_of=_measure_row)
     return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
 
 
@@ -272,23 +270,24 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     Viewers, publishers and admins see the whole catalog, including hidden rows. An agent sees the quality of
     the rows that it can see.
     """
-    view = await catalog.read_quality(control, call.caller)
-    listed = view.dependent if call.flag("dependent") else view.packages
-    page, next_cursor = parse_page(call).cut(listed, lambda one: one.package_id)
+    quality, rows = await catalog.read_quality(control, call.caller)
+    total, has_ended, packages = quality.total, quality.has_ended, sorted(quality.packages.items())
+    dependent = [one for one in packages if one[1].fallback]
+    page, next_cursor = parse_page(call).cut(dependent if call.flag("dependent") else packages, itemgetter(0))
     return CatalogQualityResponse(
-        total=QualityShown.of(view.total),
-        full_percent=view.total.full_percent,
-        summary_fallback=view.ends_at,
-        fallback_ended=view.has_ended,
-        dependent=len(view.dependent),
+        total=QualityShown.of(total),
+        full_percent=total.full_percent,
+        summary_fallback=quality.ends_at,
+        fallback_ended=has_ended,
+        dependent=len(dependent),
         packages=[
             PackageQualityShown.of(
-                one.quality,
-                id=one.package_id,
-                name=one.name,
-                hidden=one.quality.fallback if view.has_ended else 0,
+                one,
+                id=package_id,
+                name=rows[package_id][0].package_name if rows[package_id] else package_id,
+                hidden=one.fallback if has_ended else 0,
             )
-            for one in page
+            for package_id, one in page
         ],
         next_cursor=next_cursor,
     )
@@ -316,17 +315,19 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillResp
     return BackfillResponse.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
 
 
-def _show_package(package: catalog.CatalogPackage) -> CatalogPackageShown:
-    row = package.rows[0]
+def _show_package(
+    package_id: str, rows: Sequence[CatalogRow], installed: Package | None
+) -> CatalogPackageShown:
+    row = rows[0]
     return CatalogPackageShown.of(
-        package,
-        row,
-        id=package.package_id,
+        installed or row,
+        id=package_id,
         name=row.package_name,
         description=row.package_description,
-        toolCount=package.tools,
-        tokens=sum(one.tokens for one in package.rows),
-        version=None if package.installed is None else package.installed.version,
+        tags=row.tags,
+        toolCount=catalog.count_tools(rows),
+        tokens=sum(one.tokens for one in rows),
+        version=None if installed is None else installed.version,
     )
 
 
