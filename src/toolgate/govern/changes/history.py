@@ -1,40 +1,26 @@
 """The history of a record: its changes, diffs between revisions, and rollbacks."""
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from toolgate.errors import Compacted, InvalidRequest, NotFound
 from toolgate.govern.changes.permissions import check_removal, is_within_ceiling
 from toolgate.govern.changes.records import PendingChange, read_mapping
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
-from toolgate.model.revisions import Body, Kind, Operation, StoredRecord, describe_kind
+from toolgate.model.revisions import Body, Kind, RecordChange, StoredRecord, describe_kind
 from toolgate.registry.records.codec import FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 
 MAX_HISTORY: Final = 500  # entries in one response, which has no pages
 
 
-class HistoryEntry(NamedTuple):
-    """One change of a record, without its secrets."""
-
-    revision: int
-    operation: Operation
-    actor: str
-    at_ms: int
-    fields: tuple[FieldDiff, ...]
-
-
-async def read_history(control: Control, kind: Kind, record_id: str, *, limit: int) -> list[HistoryEntry]:
-    """The changes of a record in the change log, newest first. Raises NotFound."""
-    changes = await control.store.history(kind, record_id, limit=min(limit, MAX_HISTORY))
+async def read_history(control: Control, kind: Kind, record_id: str, *, limit: int) -> Sequence[RecordChange]:
+    """The changes of a record in the change log, newest first. May contain secrets. Raises NotFound."""
+    changes = await control.store.history(kind, record_id, limit=limit)
     if not changes and await control.store.get(kind, record_id) is None:
         raise NotFound(f"there is no {describe_kind(kind)} `{record_id}`")
-    return [
-        HistoryEntry(
-            one.revision, one.operation, one.actor, one.at_ms, diff_fields(kind, one.before, one.after)
-        )
-        for one in changes
-    ]
+    return changes
 
 
 async def diff_revisions(

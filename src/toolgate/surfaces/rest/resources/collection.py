@@ -21,7 +21,7 @@ from toolgate.govern.control import Control
 from toolgate.model.revisions import Kind, Operation, StoredRecord, describe_kind
 from toolgate.model.servers import EMPTY
 from toolgate.registry.records.body import StrictBody
-from toolgate.registry.records.codec import ID_FIELDS
+from toolgate.registry.records.codec import ID_FIELDS, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.framework.request import (
     PAGING,
@@ -214,8 +214,11 @@ class RecordCollection:
         """The changes of the record, newest first: who changed which fields, and when."""
         limit = call.count("limit", default=ENTRIES, most=MAX_HISTORY)
         revision = control.store.revision
-        entries = await read_history(control, self.kind, call.ids[self.id_field], limit=limit)
-        return HistoryResponse.of(revision=revision, entries=entries)
+        changes = await read_history(control, self.kind, call.ids[self.id_field], limit=limit)
+        entries = [
+            EntryShown.of(one, fields=diff_fields(self.kind, one.before, one.after)) for one in changes
+        ]
+        return HistoryResponse(revision=revision, entries=entries)
 
     async def diff(self, control: Control, call: RestCall[None]) -> DiffResponse:
         """The differences between the record at `since` and at `upto`."""
