@@ -15,8 +15,7 @@ from toolgate.audit.index.statements import IndexExtent, ToolUse, UseColumn
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.gateway.auth.identity import principal_of
 from toolgate.gateway.scope.routes import normalize_uri
-from toolgate.govern.changes.commit import plan_changes
-from toolgate.govern.changes.impact import ChangePlan
+from toolgate.govern.changes.commit import PlannedChange, plan_changes
 from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
@@ -25,7 +24,7 @@ from toolgate.model.tasks import Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compute_key_reach, compute_task_reach
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.learn import GrantUse, Lesson, encode_lesson, learn, weigh_grant
+from toolgate.policy.learn import GrantUse, Lesson, UnusedTool, encode_lesson, learn, weigh_grant
 from toolgate.policy.plan import TaskChange
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
@@ -83,34 +82,23 @@ def _format_day(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):%Y-%m-%d}"
 
 
-class RemovedGrant(NamedTuple):
-    ref: ToolRef
-    last_ms: int | None
-    """The task's last use of it. None: no known use."""
-    tokens: int
-    """The tokens of its definition, in each list."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLesson:
     """The least policy of a task by its usage, and its impact."""
 
-    since_ms: int
     begins_ms: int | None
     """The time of the first indexed event."""
     calls: int
     kept: Mapping[ToolRef, ToolUsage]
-    removed: Sequence[RemovedGrant]
+    removed: Sequence[UnusedTool]
     tokens_saved: int
     """Tokens saved in each list, for callers that do not select tools themselves."""
     lesson: Lesson
     record: Mapping[str, Any]
     """The task record to apply."""
-    plan: ChangePlan
-    revision: int
+    planned: PlannedChange
     warnings: Sequence[str]
     """Gaps in the index, and usage that the learned policy leaves out."""
-    plan_warnings: Sequence[str]
 
 
 async def learn_task(
@@ -137,25 +125,22 @@ async def learn_task(
     record["config"] = dict(encode_lesson(task.config, policy, lesson.policy))
     change = PendingChange(kind="task", id=task_id, sent=record, is_declared=True)
     planned = await plan_changes(control, actor, [change])
-    plan = planned.plan
-    impact = next((one for one in plan.tasks if one.task_id == task_id), TaskChange(task_id=task_id))
+    tasks = planned.plan.tasks
+    impact = next((one for one in tasks if one.task_id == task_id), TaskChange(task_id=task_id))
     calls = sum(one.calls for one in recent.values())
     return TaskLesson(
-        since_ms=since_ms,
         begins_ms=extent.begins_ms,
         calls=calls,
         kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
         removed=[
-            RemovedGrant(ref, used[ref].last_ms if ref in used else None, _count_tokens(served, [ref]))
+            UnusedTool(ref, _count_tokens(served, [ref]), used[ref].last_ms if ref in used else None)
             for ref in impact.reach_removed
         ],
         tokens_saved=_count_tokens(served, impact.removed) - _count_tokens(served, impact.added),
         lesson=lesson,
         record=record,
-        plan=plan,
-        revision=planned.revision,
+        planned=planned,
         warnings=[*gaps, *_explain_lesson(served, policy, lesson, calls)],
-        plan_warnings=planned.warnings,
     )
 
 

@@ -5,21 +5,26 @@ effect.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
 from toolgate import errors
-from toolgate.govern.changes.commit import CommittedChange, commit_changes, list_needed_modules, plan_changes
+from toolgate.govern.changes.commit import (
+    CommittedChange,
+    PlannedChange,
+    commit_changes,
+    list_needed_modules,
+    plan_changes,
+)
 from toolgate.govern.changes.history import build_rollback
-from toolgate.govern.changes.impact import ChangePlan
 from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import PendingChange, RecordEdit
 from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind
-from toolgate.policy.plan import TaskChange
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import DiffOperation, diff_fields, parse_id
 from toolgate.registry.records.fields import field_error
@@ -175,17 +180,15 @@ class PlanResponse(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-async def show_plan(plan: ChangePlan, revision: int, warnings: Sequence[str]) -> PlanResponse:
+async def show_plan(planned: PlannedChange) -> PlanResponse:
     """A plan as the API shows it. In a thread: it may have thousands of records."""
+    plan, tasks = planned.plan, []
+    for one in plan.tasks:
+        names = ("added", "removed", "reach_added", "reach_removed")
+        refs = {name: list(map(str, getattr(one, name))) for name in names}
+        tasks.append(TaskPlan.of(one, **refs, refusal=one.refusal_after, problem=one.problem_after))
     changes = await asyncio.to_thread(show_edits, plan.edits)
-    tasks = [_show_task(one) for one in plan.tasks]
-    return PlanResponse.of(plan, revision=revision, changes=changes, tasks=tasks, warnings=warnings)
-
-
-def _show_task(change: TaskChange) -> TaskPlan:
-    names = ("added", "removed", "reach_added", "reach_removed")
-    refs = {name: list(map(str, getattr(change, name))) for name in names}
-    return TaskPlan.of(change, **refs, refusal=change.refusal_after, problem=change.problem_after)
+    return PlanResponse.of(planned, plan, changes=changes, tasks=tasks)
 
 
 class ApplyResponse(ResponseShape, frozen=True, kw_only=True):
@@ -213,14 +216,13 @@ async def show_change_plan(control: Control, call: RestCall[PlanSent]) -> PlanRe
     """
     drafts = await _parse_plan_drafts(control, call.caller, call.body)
     planned = await plan_changes(control, call.caller, drafts, prune=call.body.prune)
-    edits = planned.plan.edits
-    modules = await list_needed_modules(control, edits)
+    modules = await list_needed_modules(control, planned.plan.edits)
     missing = [
         f"task `{edit.change.id}`, `workload.module`: module `{edit.new_module}` is not uploaded"
-        for edit in edits
+        for edit in planned.plan.edits
         if edit.new_module not in {None, *modules}
     ]
-    return await show_plan(planned.plan, planned.revision, [*missing, *planned.warnings])
+    return await show_plan(replace(planned, warnings=[*missing, *planned.warnings]))
 
 
 async def _parse_plan_drafts(control: Control, actor: Principal, sent: PlanSent) -> list[PendingChange]:

@@ -132,7 +132,7 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
     if sent.dry_run:
         planned = await plan_changes(control, call.caller, drafts)
         warnings = [*planned.warnings, *_warn_of_denied(planned.plan.edits, found.restricted)]
-        shown = await show_plan(planned.plan, planned.revision, warnings)
+        shown = await show_plan(replace(planned, warnings=warnings))
     else:
         done = await commit_changes(control, call.caller, drafts, plan_id=call.plan_id)
         warnings = [*done.warnings, *_warn_of_denied(done.edits, found.restricted)]
@@ -152,9 +152,14 @@ async def _select_drafts(
     control: Control, call: RestCall[ImportSent], found: ImportResult
 ) -> list[PendingChange]:
     """The servers to store. With `skip_invalid`, invalid ones are added to the skipped servers."""
-    sent = call.body
-    allowed = sent.allowed_tools
-    drafts = [_draft(one, [] if one["server_id"] in found.restricted else allowed) for one in found.bodies]
+    sent, drafts = call.body, []
+    for body in found.bodies:
+        server_id = parse_id("server", body["server_id"])
+        is_open = sent.allowed_tools and server_id not in found.restricted
+        record = ({"allowed_tools": sent.allowed_tools} if is_open else {}) | dict(body)
+        # The check of the change, in the transaction that commits it, looks up the currently allowed tools.
+        kept = ("allowed_tools",)
+        drafts.append(PendingChange(kind="server", id=server_id, sent=record, is_declared=True, keeping=kept))
     if sent.only is not None:
         wanted = set(sent.only)
         drafts = [draft for draft in drafts if draft.id in wanted]
@@ -162,13 +167,6 @@ async def _select_drafts(
         drafts, wrong = await select_valid_changes(control, call.caller, drafts)
         found.skipped.update(wrong)
     return drafts
-
-
-def _draft(body: Mapping[str, Any], allowed: list[str]) -> PendingChange:
-    server_id = parse_id("server", body["server_id"])
-    sent = ({"allowed_tools": allowed} if allowed else {}) | dict(body)
-    # The check of the change, in the transaction that commits it, looks up the currently allowed tools.
-    return PendingChange(kind="server", id=server_id, sent=sent, is_declared=True, keeping=("allowed_tools",))
 
 
 def _warn_of_denied(edits: Sequence[RecordEdit], warned: Container[str]) -> Iterator[str]:

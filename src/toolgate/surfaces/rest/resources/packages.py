@@ -275,7 +275,7 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     request = sent.to_request(call.ids["package_id"], call.if_revision)
     if sent.dry_run:
         prepared, planned = await packages.plan_install(control, call.caller, request)
-        return _show_install(prepared, await show_plan(planned.plan, planned.revision, planned.warnings))
+        return _show_install(prepared, await show_plan(planned))
     prepared, done = await packages.install(control, call.caller, request, plan_id=call.plan_id)
     return RestResponse(_show_install(prepared, await show_commit(done)), 200 if prepared.before else 201)
 
@@ -286,8 +286,7 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     set."""
     package_id = call.ids["package_id"]
     if call.flag("dry_run"):
-        planned = await packages.plan_uninstall(control, call.caller, package_id)
-        plan = await show_plan(planned.plan, planned.revision, planned.warnings)
+        plan = await show_plan(await packages.plan_uninstall(control, call.caller, package_id))
         return UninstallResponse.of(plan, package_id=package_id, removed_versions=[], plan=plan)
     done = await packages.uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id

@@ -240,7 +240,7 @@ class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def _show_unused(found: Iterable[UnusedTool | least_privilege.RemovedGrant]) -> list[UnusedShown]:
+def _show_unused(found: Iterable[UnusedTool]) -> list[UnusedShown]:
     return [UnusedShown.of(one.ref, one, tool=one.ref.name, last_used_ms=one.last_ms) for one in found]
 
 
@@ -321,15 +321,20 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
     found = await least_privilege.learn_task(
         control, call.caller, task_id, since_ms=since_ms, may_be_empty=may_be_empty
     )
-    plan = await show_plan(found.plan, found.revision, found.plan_warnings)
+    plan = await show_plan(found.planned)
     newly_allowed = set(found.lesson.newly_allowed)
     kept = [
         KeptShown.of(ref, used, tool=ref.name, last_used_ms=used.last_ms, is_anew=ref in newly_allowed)
         for ref, used in found.kept.items()
     ]
-    removed, begins_ms = _show_unused(found.removed), found.begins_ms
     return LearnResponse.of(
-        found, task_id=task_id, audit_begins_ms=begins_ms, kept=kept, removed=removed, plan=plan
+        found,
+        task_id=task_id,
+        since_ms=since_ms,
+        audit_begins_ms=found.begins_ms,
+        kept=kept,
+        removed=_show_unused(found.removed),
+        plan=plan,
     )
 
 
