@@ -5,6 +5,7 @@ request waits for a slot or a connection, policy, keys and definitions may chang
 denied now must not be sent.
 """
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from toolgate.errors import (
 )
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route, alias_of, caller_name
 from toolgate.gateway.scope.view import View
-from toolgate.model.json_text import UNREADABLE, decode_members, describe_ambiguity, encode_raw, find_clash
+from toolgate.model.json_text import decode_members, describe_ambiguity, encode_raw, find_clash
 from toolgate.model.names import PROMPT, RESOURCE, ToolRef, kind_of
 from toolgate.upstream.connection.contract import Params
 
@@ -28,27 +29,6 @@ _EMPTY: Final = frozenset({b'""', b"null"})
 """Values that some clients and models send as `arguments` of a tool without any."""
 
 _decode_text = msgspec.json.Decoder(str).decode
-
-
-class _Schema(msgspec.Struct):
-    properties: Any = None
-    required: Any = ()
-
-
-class _Tool(msgspec.Struct, rename="camel"):
-    input_schema: _Schema
-
-
-class _PromptArgument(msgspec.Struct):
-    required: bool = False
-
-
-class _Prompt(msgspec.Struct):
-    arguments: list[_PromptArgument] = []
-
-
-_decode_tool = msgspec.json.Decoder(_Tool).decode
-_decode_prompt = msgspec.json.Decoder(_Prompt).decode
 
 
 class RequestTarget(NamedTuple):
@@ -147,29 +127,24 @@ def _is_object(raw: msgspec.Raw | None) -> bool:
     return raw is None or memoryview(raw)[0] == ord("{")
 
 
-# Both parse a definition only for arguments that look invalid, so other calls do not pay for it.
+# Both parse a definition, which the catalog has checked, only for arguments that look invalid. So other calls
+# do not pay for it.
 
 
-def _declared_parameters(route: Route | None) -> frozenset[str]:
+def _declared_parameters(route: Route | None) -> Collection[str]:
     if route is None or route.tool is None:
-        return frozenset()
-    try:
-        properties = _decode_tool(route.tool.raw).input_schema.properties
-    except UNREADABLE:
-        return frozenset()
-    return frozenset(properties) if isinstance(properties, dict) else frozenset()
+        return ()
+    properties: dict[str, Any] = msgspec.json.decode(route.tool.raw)["inputSchema"].get("properties", {})
+    return properties
 
 
 def _requires_arguments(route: Route) -> bool:
-    try:
-        if route.tool is not None:
-            required = _decode_tool(route.tool.raw).input_schema.required
-            return not isinstance(required, list | tuple) or bool(required)
-        if route.listing is not None:
-            return any(one.required for one in _decode_prompt(route.listing.raw).arguments)
-    except UNREADABLE:
-        pass
-    return True
+    if route.tool is not None:
+        return bool(msgspec.json.decode(route.tool.raw)["inputSchema"].get("required"))
+    if route.listing is None:
+        return True
+    arguments = msgspec.json.decode(route.listing.raw).get("arguments", ())
+    return any(one.get("required") for one in arguments)
 
 
 def find_current_route(view: View, route: Route) -> Route:

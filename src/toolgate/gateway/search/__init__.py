@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -115,13 +115,6 @@ SEARCH_HINT: Final = "find tools with `search_tools`, and use their names unchan
 _log = logging.getLogger(__name__)
 
 
-class _Card(NamedTuple):
-    """The parts of a tool's search result that are not in its definition."""
-
-    title: str
-    is_read_only: bool
-
-
 @dataclass(eq=False, repr=False, slots=True)
 class ToolSearch:
     """Searches tools for callers."""
@@ -131,8 +124,7 @@ class ToolSearch:
     timeout_s: float = SEARCH_TIMEOUT_S
     index_wait_s: float = INDEX_WAIT_S
     index_batch: int = INDEX_BATCH
-    _indexed: dict[str, tuple[ServerTools, Mapping[str, _Card]]] = field(default_factory=dict, init=False)
-    """The indexed servers, with a card for each digest of a definition."""
+    _indexed: dict[str, ServerTools] = field(default_factory=dict, init=False)
     _serial: int = field(default=-1, init=False)
     _newest: Snapshot | None = field(default=None, init=False)
     """The snapshot that the index has to reach."""
@@ -194,10 +186,8 @@ class ToolSearch:
         return sum(not self._has(one, snapshot.servers[one]) for one in server_ids if one in snapshot.servers)
 
     def _has(self, server_id: str, offer: ServerTools) -> bool:
-        if server_id not in self._indexed:
-            return False
-        known, _ = self._indexed[server_id]
-        return known is offer or (known.tools is offer.tools and known.record == offer.record)
+        known = self._indexed.get(server_id)
+        return known is not None and known.tools is offer.tools and known.record == offer.record
 
     async def _run_indexing(self) -> None:
         """Index until the newest snapshot is reached. After a failure, the next search tries again."""
@@ -236,7 +226,7 @@ class ToolSearch:
             # The same rows as the catalog's, so that both searches find the same tools.
             rows = make_rows(None, (), record=offer.record, offer=offer, at_ms=0) if offer.tools else ()
             self.index.put(server_id, [make_entry(row) for row in rows])
-            self._indexed[server_id] = offer, {row.digest: _Card(row.title, row.is_read_only) for row in rows}
+            self._indexed[server_id] = offer
 
     def _drop(self, server_ids: AbstractSet[str]) -> None:
         """Remove servers from the index. Runs in a thread."""
@@ -253,7 +243,7 @@ class ToolSearch:
             def select() -> dict[str, str]:
                 tools = view.tools
                 named = view.names_by_key.items()
-                return {key: name for key, name in named if self._matches(tools[name], snapshot, arguments)}
+                return {key: name for key, name in named if _matches(tools[name], snapshot, arguments)}
 
             candidates = await asyncio.to_thread(select)
         names: list[str] = []
@@ -267,39 +257,33 @@ class ToolSearch:
         if missing:
             servers = f"The tools of {missing} of {len(view.scope.servers)} servers are still being indexed"
             note = f"{servers}: search again in a moment to find them, too. {note}".strip()
-        tools = [self._show(name, view.tools[name]) for name in names]
+        tools = [_show(name, view.tools[name]) for name in names]
         result = {"tools": tools, "total": len(candidates)} | ({"note": note} if note else {})
         lines = [f"{one['name']}: {' '.join(one['description'].split())}" for one in tools]
         return _make_result("\n".join([*([note] if note else []), *lines]), msgspec.json.encode(result))
 
-    def _matches(self, route: Route, snapshot: Snapshot, arguments: SearchArguments) -> bool:
-        offer = snapshot.servers.get(route.server_id)
-        return (
-            offer is not None
-            and arguments.server in (None, route.server_id)
-            and arguments.category in (None, offer.record.category or UNCATEGORIZED)
-            and (arguments.tag is None or arguments.tag in offer.record.tags)
-            and arguments.read_only in (None, self._card(route).is_read_only)
-        )
 
-    def _card(self, route: Route) -> _Card:
-        indexed = self._indexed.get(route.server_id)
-        card = None if indexed is None else indexed[1].get(route.digest)
-        if card is None:  # the view's snapshot differs from the index's
-            assert route.tool is not None
-            row = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), route.tool)
-            card = _Card(row.title, row.is_read_only)
-        return card
+def _matches(route: Route, snapshot: Snapshot, arguments: SearchArguments) -> bool:
+    offer, tool = snapshot.servers.get(route.server_id), route.tool
+    return (
+        offer is not None
+        and arguments.server in (None, route.server_id)
+        and arguments.category in (None, offer.record.category or UNCATEGORIZED)
+        and (arguments.tag is None or arguments.tag in offer.record.tags)
+        and arguments.read_only in (None, tool is not None and tool.is_read_only)
+    )
 
-    def _show(self, name: str, route: Route) -> dict[str, Any]:
-        assert route.tool is not None
-        card, text = self._card(route), route.tool.description
-        if len(text) > MAX_DESCRIPTION_CHARS:
-            text = f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
-        title = {"title": card.title} if card.title else {}
-        shown = {"name": name, **title, "description": text, "server": route.server_id}
-        read_only = {"readOnly": True} if card.is_read_only else {}
-        return {**shown, **read_only, "tokens": route.tool.tokens}
+
+def _show(name: str, route: Route) -> dict[str, Any]:
+    tool = route.tool
+    assert tool is not None  # the index holds only tools
+    row, text = fill_row(CatalogRow(package_id=route.server_id, tool_name=route.name), tool), tool.description
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        text = f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+    title = {"title": row.title} if row.title else {}
+    shown = {"name": name, **title, "description": text, "server": route.server_id}
+    read_only = {"readOnly": True} if tool.is_read_only else {}
+    return {**shown, **read_only, "tokens": tool.tokens}
 
 
 def describe_tool(name: str, route: Route) -> Members:
