@@ -24,7 +24,7 @@ from toolgate.audit.log.writer import AuditLog
 from toolgate.catalog.rows import SOURCES, CatalogQuality
 from toolgate.errors import StartRefused, ToolgateError
 from toolgate.gateway.auth.identity import Identities
-from toolgate.gateway.auth.issuer import IssuerMetadata, NoOidcLogin, OidcLogin
+from toolgate.gateway.auth.issuer import NoOidcLogin, OidcLogin
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.search import HybridIndex, open_semantic_search
 from toolgate.govern.approvals import ApprovalWebhook, BodySigner, audit_outcome
@@ -210,8 +210,8 @@ def _build_oidc_login(settings: Settings, identities: Identities) -> OidcLogin |
     oidc = settings.oidc
     if oidc is None or oidc.client_id is None:
         return NoOidcLogin()
-    metadata = IssuerMetadata(oidc.issuer, components.build_issuer_fetcher(settings))
-    return OidcLogin(oidc.client_id, metadata, identities, scopes=oidc.scopes)
+    fetcher = components.build_issuer_fetcher(settings)
+    return OidcLogin(oidc.client_id, oidc.issuer, fetcher, identities, scopes=oidc.scopes)
 
 
 async def _load_directory(host: RegistryHost, directory: Path) -> DirectoryLoader:

@@ -15,7 +15,6 @@ from toolgate.gateway.auth.identity import Identities
 from toolgate.gateway.auth.issuer import (
     METADATA_RETRY_S,
     METADATA_TTL_S,
-    IssuerMetadata,
     OidcLogin,
     OidcSettings,
 )
@@ -45,9 +44,7 @@ async def logging_in(issuer: Issuer, *, max_concurrent: int = 8, **fields: Any) 
     config = OidcSettings(**{"issuer": issuer.url, "audience": AUDIENCE, "roles": roles} | fields)
     async with open_oidc(config, FETCHER) as verifier:
         identities = Identities(admin_key=None, trusts_local=False, clock_s=time.time, verifier=verifier)
-        yield OidcLogin(
-            CLIENT, IssuerMetadata(issuer.url, FETCHER), identities, max_concurrent=max_concurrent
-        )
+        yield OidcLogin(CLIENT, issuer.url, FETCHER, identities, max_concurrent=max_concurrent)
 
 
 def agreed(issuer: Issuer, **changed: str) -> str:
@@ -166,17 +163,18 @@ async def test_an_answer_past_its_size_is_not_read(issuer: Issuer) -> None:
 
 async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer) -> None:
     now = [0.0]
-    metadata = IssuerMetadata(issuer.url, FETCHER, clock_s=lambda: now[0])
+    identities = Identities(admin_key=None, trusts_local=False, clock_s=time.time)
+    login = OidcLogin(CLIENT, issuer.url, FETCHER, identities, clock_s=lambda: now[0])
 
     async def request(at_s: float) -> int:
         now[0] = at_s
-        await asyncio.gather(*(metadata.read() for _ in range(5)), return_exceptions=True)
+        await asyncio.gather(*(login.describe() for _ in range(5)), return_exceptions=True)
         return len(issuer.asked)
 
     issuer.status = 503
     counts = [await request(0), await request(METADATA_RETRY_S - 1)]
     with pytest.raises(IssuerUnavailable):
-        await metadata.read()
+        await login.describe()
     issuer.status = 200
     counts += [
         await request(METADATA_RETRY_S),
@@ -188,7 +186,7 @@ async def test_however_many_ask_the_issuer_is_asked_now_and_then(issuer: Issuer)
 
     assert counts == [1, 1, 2, 2, 3]
     assert known == 4
-    assert (await metadata.read())["issuer"] == issuer.url
+    assert (await login.describe()).issuer == issuer.url
 
 
 async def test_more_codes_at_once_than_there_is_room_for_are_turned_away(

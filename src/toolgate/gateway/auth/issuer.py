@@ -7,10 +7,11 @@ token verifier decides whether a token is valid here.
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NamedTuple, Never
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -127,33 +128,6 @@ async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
     return document
 
 
-@dataclass(slots=True)
-class IssuerMetadata:
-    """The issuer's metadata, cached. `clock_s` is monotonic."""
-
-    issuer: str
-    fetcher: Fetcher
-    clock_s: Callable[[], float] = time.monotonic
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    known: Mapping[str, Any] | None = None
-    refresh_at_s: float | None = None
-
-    async def read(self) -> Mapping[str, Any]:
-        """The last metadata that was fetched. Raises IssuerUnavailable without any."""
-        async with self.lock:
-            if self.refresh_at_s is None or self.clock_s() >= self.refresh_at_s:
-                ttl_s = METADATA_TTL_S
-                try:
-                    self.known = await read_metadata(self.issuer, self.fetcher)
-                except FetchFailed as exc:
-                    _log.warning("cannot read the metadata of the issuer: %s", exc)
-                    ttl_s = METADATA_RETRY_S
-                self.refresh_at_s = self.clock_s() + ttl_s
-        if self.known is None:
-            raise IssuerUnavailable("cannot read the issuer's metadata, so its login page is unknown")
-        return self.known
-
-
 class LoginToken(NamedTuple):
     """A token that is valid here, and for how long."""
 
@@ -172,19 +146,25 @@ class LoginPage(NamedTuple):
 
 @dataclass(slots=True)
 class OidcLogin:
-    """Logs people in to the console as the issuer's client `client_id`."""
+    """Logs people in to the console as the issuer's client `client_id`. `clock_s` is monotonic."""
 
     client_id: str
-    metadata: IssuerMetadata
+    issuer: str
+    fetcher: Fetcher
     identities: Identities
+    _: KW_ONLY
     scopes: Sequence[str] = ("openid",)
     max_concurrent: int = MAX_CONCURRENT_LOGINS
-    redeeming: int = 0
+    clock_s: Callable[[], float] = time.monotonic
+    redeeming: int = field(default=0, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _metadata: Mapping[str, Any] | None = field(default=None, init=False)
+    _refresh_at_s: float = field(default=-math.inf, init=False)
 
     async def describe(self) -> LoginPage:
         """The authorization endpoint and parameters for a browser. Raises IssuerUnavailable."""
         endpoint = await self._find_endpoint("authorization_endpoint")
-        return LoginPage(self.metadata.issuer, endpoint, self.client_id, " ".join(self.scopes))
+        return LoginPage(self.issuer, endpoint, self.client_id, " ".join(self.scopes))
 
     async def redeem(self, code: str, *, code_verifier: str, redirect_uri: str) -> LoginToken:
         """Exchange a code for a token.
@@ -203,7 +183,7 @@ class OidcLogin:
         self.redeeming += 1
         try:
             endpoint = await self._find_endpoint("token_endpoint")
-            status, document = await self.metadata.fetcher.post_form(endpoint, form)
+            status, document = await self.fetcher.post_form(endpoint, form)
             response: dict[str, Any] = document if isinstance(document, dict) else {}
             if status != 200:
                 reason = response.get("error")
@@ -237,7 +217,19 @@ class OidcLogin:
         )
 
     async def _find_endpoint(self, name: str) -> str:
-        url = (await self.metadata.read()).get(name)
+        """The URL of an endpoint by the issuer's metadata, which is cached. Raises IssuerUnavailable."""
+        async with self._lock:
+            if self.clock_s() >= self._refresh_at_s:
+                ttl_s = METADATA_TTL_S
+                try:
+                    self._metadata = await read_metadata(self.issuer, self.fetcher)
+                except FetchFailed as exc:
+                    _log.warning("cannot read the metadata of the issuer: %s", exc)
+                    ttl_s = METADATA_RETRY_S
+                self._refresh_at_s = self.clock_s() + ttl_s
+        if self._metadata is None:
+            raise IssuerUnavailable("cannot read the issuer's metadata, so its login page is unknown")
+        url = self._metadata.get(name)
         try:
             # Browsers are sent there, too, so only a secure web address is accepted.
             parse_secure_target(url if isinstance(url, str) else "")

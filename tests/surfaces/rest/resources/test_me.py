@@ -7,7 +7,7 @@ import pytest
 from tests.surfaces.rest_world import NOW_MS, error_of, open_rest, secret_of
 from toolgate import __version__
 from toolgate.gateway.auth.identity import Identities, hash_key
-from toolgate.gateway.auth.issuer import IssuerMetadata, OidcLogin, ResourceMetadata
+from toolgate.gateway.auth.issuer import OidcLogin, ResourceMetadata
 from toolgate.govern.operator_policy import OperatorPolicy
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.fetch import Fetcher
@@ -112,7 +112,8 @@ async def test_the_way_back_is_one_of_this_gateways(redirect_uri: str, expected:
     no_one = "http://127.0.0.1:9"
     login = OidcLogin(
         "console",
-        IssuerMetadata(no_one, Fetcher(Egress(allow_private=True))),
+        no_one,
+        Fetcher(Egress(allow_private=True)),
         Identities(admin_key=None, trusts_local=False, clock_s=time.time),
     )
     sent = {"code": "x", "code_verifier": "v" * 43, "redirect_uri": redirect_uri}
