@@ -289,16 +289,6 @@ class ServerLists(NamedTuple):
     resources: Mapping[str, Listing] = _NO_LISTINGS
     templates: Mapping[str, Listing] = _NO_LISTINGS
 
-    @property
-    def raws(self) -> tuple[bytes, ...]:
-        """Every definition as the server wrote it."""
-        listings = (*self.prompts.values(), *self.resources.values(), *self.templates.values())
-        return (*(tool.raw for tool in self.tools.values()), *(listing.raw for listing in listings))
-
-
-def read_lists(offer: ServerTools) -> ServerLists:
-    return ServerLists(offer.tools, offer.quarantined, offer.prompts, offer.resources, offer.templates)
-
 
 def check_lists(
     server_id: str,
@@ -316,7 +306,7 @@ def check_lists(
     return ServerLists(good_tools, quarantined, good_prompts, good_resources, good_templates)
 
 
-def digest_lists(lists: ServerLists) -> str:
+def digest_lists(lists: ServerLists | ServerTools) -> str:
     """Equal exactly for equal lists, in any order."""
     digests = [
         {name: one.digest for name, one in found.items()}

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from operator import is_
-from typing import Final, NamedTuple
+from operator import attrgetter, is_
+from typing import Final
 
-from toolgate.catalog.listings import ServerLists, digest_lists, read_lists
+from toolgate.catalog.listings import digest_lists
 from toolgate.errors import ToolgateError
 from toolgate.gateway.cluster import DriftedTool, Servers
 from toolgate.model.reports import Definitions, NodeReport, ServerReport
@@ -31,12 +31,7 @@ MAX_DEFINITION_BYTES: Final = 8 * 1024 * 1024
 MAX_ERROR_CHARS: Final = 1_000  # of an error or a hint; a choice: some lines of a server's output
 
 _log: Final = logging.getLogger(__name__)
-
-
-class _ReportedLists(NamedTuple):
-    offer: ServerTools
-    lists: ServerLists
-    digest: str
+_read_lists: Final = attrgetter("tools", "quarantined", "prompts", "resources", "templates")
 
 
 @dataclass(slots=True)
@@ -52,7 +47,8 @@ class NodeReporter:
     """See `DriftDetector.unrecorded`."""
     max_bytes: int = MAX_DEFINITION_BYTES
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    reported: dict[str, _ReportedLists] = field(default_factory=dict)
+    reported: dict[str, tuple[ServerTools, str]] = field(default_factory=dict)
+    """Server id → what it offers, and the digest of its lists."""
     requested: Sequence[str] = ()
     """Servers whose definitions the control plane requested."""
     sent: dict[str, str] = field(default_factory=dict)
@@ -87,13 +83,12 @@ class NodeReporter:
                     await self.changed.wait()
 
     def _is_unsent(self, server_id: str) -> bool:
-        reported = self.reported.get(server_id)
-        return reported is not None and reported.digest != self.sent.get(server_id, "")
+        return server_id in self.reported and self.reported[server_id][1] != self.sent.get(server_id, "")
 
     def build_report(self) -> NodeReport:
         status, healths = self.status(), self.servers.health()
         self.reported = {
-            server_id: self._read_lists(server_id, offer)
+            server_id: (offer, self._digest(server_id, offer))
             for server_id, offer in sorted(self.servers.tools().items())
         }
         changed: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -121,45 +116,45 @@ class NodeReporter:
                     definitions=digest,
                     changed=changed.get(server_id, {}),
                 )
-                for server_id, (offer, _, digest) in self.reported.items()
+                for server_id, (offer, digest) in self.reported.items()
                 if (health := healths.get(server_id)) is not None
             ),
         )
 
-    def _read_lists(self, server_id: str, offer: ServerTools) -> _ReportedLists:
-        """Read a server's lists; their digest is computed once for each list."""
-        before, lists = self.reported.get(server_id), read_lists(offer)
-        if before is not None and all(map(is_, before.lists, lists)):
-            return _ReportedLists(offer, lists, before.digest)
-        return _ReportedLists(offer, lists, "" if is_unlisted(offer) else digest_lists(lists))
+    def _digest(self, server_id: str, offer: ServerTools) -> str:
+        """The digest of a server's lists, computed once for each list. Empty if the server is unlisted."""
+        if server_id in self.reported:
+            before, digest = self.reported[server_id]
+            if all(map(is_, _read_lists(before), _read_lists(offer))):
+                return digest
+        return "" if is_unlisted(offer) else digest_lists(offer)
 
     def _take_definitions(self, requested: Sequence[str]) -> Sequence[Definitions]:
         taken = []
         room = self.max_bytes
         for server_id in requested:
-            reported = self.reported.get(server_id)
-            if reported is None or not reported.digest:
+            offer, digest = self.reported.get(server_id, (None, ""))
+            if offer is None or not digest:
                 continue
-            lists = reported.lists
-            size = sum(map(len, lists.raws))
+            definitions = Definitions(
+                server_id=server_id,
+                digest=digest,
+                tools=tuple(one.raw for one in offer.tools.values()),
+                prompts=tuple(one.raw for one in offer.prompts.values()),
+                resources=tuple(one.raw for one in offer.resources.values()),
+                templates=tuple(one.raw for one in offer.templates.values()),
+                quarantined=offer.quarantined,
+            )
+            lists = (definitions.tools, definitions.prompts, definitions.resources, definitions.templates)
+            size = sum(len(raw) for raws in lists for raw in raws)
             if self.max_bytes >= size > room:
                 continue
             if size <= room:
                 room -= size
-                taken.append(
-                    Definitions(
-                        server_id=server_id,
-                        digest=reported.digest,
-                        tools=tuple(one.raw for one in lists.tools.values()),
-                        prompts=tuple(one.raw for one in lists.prompts.values()),
-                        resources=tuple(one.raw for one in lists.resources.values()),
-                        templates=tuple(one.raw for one in lists.templates.values()),
-                        quarantined=lists.quarantined,
-                    )
-                )
+                taken.append(definitions)
             elif self._is_unsent(server_id):
                 _log.warning(
                     "the definitions of server `%s` are too large to report: %d bytes", server_id, size
                 )
-            self.sent[server_id] = reported.digest
+            self.sent[server_id] = digest
         return taken
