@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
 from toolgate.gateway.scope.caller import can_show_server
-from toolgate.govern.changes.checks import MAX_RECORDS
-from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, AuditedStep, store_audited
+from toolgate.govern.changes.commit import MAX_COMMIT_ATTEMPTS, MAX_RECORDS, AuditedStep, store_audited
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, ToolRef, kind_of

@@ -6,7 +6,6 @@ or not at all. `plan_changes` does the same without the commit, and returns the 
 
 - `permissions.py`  who may write what: roles, ceilings, quotas
 - `records.py`      renders stored records, and parses sent ones
-- `checks.py`       the checks against other records
 - `impact.py`       the predicted snapshot, warnings and plans
 - `commit.py`       checks, commits and audits changes
 - `history.py`      earlier revisions, diffs, rollbacks

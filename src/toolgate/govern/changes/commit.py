@@ -5,16 +5,21 @@ again. Every acknowledged write is in the audit log. Never reads a record again 
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from toolgate.audit.events import AdminRecorded
-from toolgate.errors import Conflict, InvalidRecord, PlanOutdated
-from toolgate.govern.changes.checks import check_registry, replace_in_ceiling_only, require_uploaded_module
+from toolgate.errors import Conflict, Forbidden, InvalidRecord, NotFound, PlanOutdated
 from toolgate.govern.changes.impact import ChangePlan, lint_edits, plan_edits, predict_snapshot
-from toolgate.govern.changes.permissions import check_grant, check_removal, check_role
+from toolgate.govern.changes.permissions import (
+    check_grant,
+    check_removal,
+    check_role,
+    is_within_ceiling,
+)
 from toolgate.govern.changes.records import PendingChange, RecordEdit, parse_change
 from toolgate.govern.control import Control
 from toolgate.govern.operator_policy import PLANNED_KINDS, check_operator_policy, check_plan
@@ -26,13 +31,18 @@ from toolgate.model.revisions import (
     RecordList,
     RecordWrite,
     StoredRecord,
+    describe_kind,
 )
+from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import Snapshot
 from toolgate.policy.admission import find_weakened_guards
 from toolgate.redaction.records import HIDING, list_hidden_fields
 from toolgate.registry.files.reload import source_of
+from toolgate.registry.records.codec import namespace_of
 from toolgate.registry.records.transaction import RecordKey, record_after
 
+MAX_RECORDS: Final = 5_000
+"""Records of each kind: more than a node can serve, and few enough for fast lists."""
 MAX_COMMIT_ATTEMPTS: Final = 32
 """How often a change is checked again while other control planes keep committing. On a busy registry about
 every second attempt succeeds: with 8, one of 256 writes failed."""
@@ -136,7 +146,7 @@ async def check_commit(
     for edit in edits:
         check_allowed(edit.change.kind)  # pruning may have added it
         with _naming_record(edit.change):
-            require_uploaded_module(edit, modules)
+            _require_uploaded_module(edit, modules)
     if plan_id is not None and (await plan_edits(control, edits)).id != plan_id:
         raise PlanOutdated("the change no longer has the effect that its plan showed")
     return edits, listing
@@ -238,7 +248,7 @@ def _check_all(
             edit = _parse_checked(control, actor, change, stored.get(change.key))
             if edit is not None:
                 edits.append(edit)
-    check_registry(listing, edits)
+    _check_registry(listing, edits)
     return tuple(edits)
 
 
@@ -254,8 +264,50 @@ def _parse_checked(
     if edit.record is not None:
         check_grant(actor, edit.record)
         check_operator_policy(control.operator_policy, edit.record)
-    replace_in_ceiling_only(actor, edit)
+    _replace_in_ceiling_only(actor, edit)
     return edit
+
+
+def _replace_in_ceiling_only(actor: Principal, edit: RecordEdit) -> None:
+    if edit.before is None or is_within_ceiling(actor, edit.before):
+        return
+    if edit.record is None:  # the same error as for a missing record
+        raise NotFound(f"there is no {edit.change.key}")
+    raise Forbidden(
+        f"your key cannot replace {edit.change.title}, which is beyond the key's ceiling",
+        hint="use another id, or ask an admin for a key with a wider `ceiling`",
+    )
+
+
+def _require_uploaded_module(edit: RecordEdit, uploaded: Collection[str]) -> None:
+    """For a record that will be stored. A plan only warns about it."""
+    if edit.new_module is not None and edit.new_module not in uploaded:
+        raise InvalidRecord(
+            f"`workload.module`: there is no module `{edit.new_module}`",
+            hint="run `toolgate modules upload FILE`, or `toolgate tasks apply -f FILE`, which uploads it",
+        )
+
+
+def _check_registry(listing: RecordList, edits: Sequence[RecordEdit]) -> None:
+    """Check all edits together, with the unchanged records: their number, and unique namespaces."""
+    touched = {edit.change.key for edit in edits}
+    staying = [one for one in listing.records if RecordKey(one.kind, one.id) not in touched]
+    counts = Counter(one.kind for one in staying)
+    counts.update(edit.change.kind for edit in edits if edit.record is not None)
+    for kind in {edit.change.kind for edit in edits if edit.before is None}:
+        if counts[kind] > MAX_RECORDS:
+            raise InvalidRecord(
+                f"the registry has reached its limit of {MAX_RECORDS} records of kind {describe_kind(kind)}",
+                hint="delete records that you do not need",
+            )
+    owners = {namespace_of(one): one.id for one in staying if one.kind == "server"}
+    for record in (edit.record for edit in edits):
+        if isinstance(record, ServerRecord):
+            owner = owners.setdefault(record.tool_namespace, record.server_id)
+            if owner != record.server_id:
+                raise InvalidRecord(
+                    f"`tool_namespace`: server `{owner}` already uses `{record.tool_namespace}`"
+                )
 
 
 @contextmanager

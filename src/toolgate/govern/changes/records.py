@@ -1,7 +1,7 @@
 """Renders stored records for people, and parses the records that people send.
 
 Rendered records have all members and no secrets. A sent record is a `PendingChange`; once it is valid, a
-`RecordEdit` with the record before and after. Never decides whether a change is allowed: see `checks`.
+`RecordEdit` with the record before and after. Never decides whether a change is allowed: see `commit`.
 """
 
 from collections.abc import Collection, Mapping

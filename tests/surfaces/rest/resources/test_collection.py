@@ -23,7 +23,7 @@ from tests.surfaces.rest_world import (
 )
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
 from toolgate.audit.events import AdminRecorded
-from toolgate.govern.changes.checks import MAX_RECORDS
+from toolgate.govern.changes.commit import MAX_RECORDS
 from toolgate.model.revisions import ChangeBatch, Kind, RecordList, RecordWrite
 from toolgate.registry.store.engines import open_sqlite_store
 from toolgate.upstream.connection.contract import RpcResponse, StartFailed
