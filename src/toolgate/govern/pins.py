@@ -40,31 +40,29 @@ async def record_quarantined(store: Store, changed: ChangedTools, *, seen: int) 
     Leaves out pins that were written since: a node that has the new pin reports again.
     """
     for _ in range(ATTEMPTS):
-        pins = [await store.get("pin", server_id) for server_id in changed]
-        known = [pin for pin in pins if pin is not None and pin.revision <= seen]
-        news = [one for pin in known for one in _find_new(pin, changed[pin.id])]
+        news: list[DriftedTool] = []
+        writes: list[RecordWrite] = []
+        for pin in [await store.get("pin", server_id) for server_id in changed]:
+            if pin is None or pin.revision > seen:
+                continue
+            approved, known = read_mapping(pin.body, "tools"), read_mapping(pin.body, "changed")
+            differing = {
+                tool: digest
+                for tool, digest in changed[pin.id].items()
+                if approved.get(tool, digest) != digest and tool not in known
+            }
+            news += [DriftedTool(pin.id, tool, approved[tool], found) for tool, found in differing.items()]
+            body = {**pin.body, "changed": {**known, **differing}} if differing else pin.body
+            writes.append(RecordWrite(kind="pin", id=pin.id, body=body, if_revision=pin.revision))
         if not news:
             return []
         try:
-            await store.write([_build_write(pin, news) for pin in known], actor=ACTOR)
+            await store.write(writes, actor=ACTOR)
         except Conflict:
             continue
         return news
     _log.warning("cannot quarantine changed tools: their pins change at the same time")
     return []
-
-
-def _find_new(pin: StoredRecord, found: Mapping[str, str]) -> Iterator[DriftedTool]:
-    approved, changed = read_mapping(pin.body, "tools"), read_mapping(pin.body, "changed")
-    for tool, digest in found.items():
-        if tool in approved and approved[tool] != digest and tool not in changed:
-            yield DriftedTool(pin.id, tool, approved[tool], digest)
-
-
-def _build_write(pin: StoredRecord, news: Sequence[DriftedTool]) -> RecordWrite:
-    changed = {one.tool: one.found for one in news if one.server_id == pin.id}
-    body = {**pin.body, "changed": {**read_mapping(pin.body, "changed"), **changed}} if changed else pin.body
-    return RecordWrite(kind="pin", id=pin.id, body=body, if_revision=pin.revision)
 
 
 async def follow_pins(
@@ -144,12 +142,8 @@ async def diff_pin(control: Control, server_id: str, *, tool: str | None = None)
     pin = read_pin(control, await find_record(control, "pin", server_id))
     kept = await control.store.pinned.read({*pin.tools.values(), *pin.changed.values()})
     offer = control.gateway.snapshot.servers.get(server_id)
-    listed = {} if offer is None else offer.tools
-    raws = {**kept, **{tool.digest: tool.raw for tool in listed.values()}}
-    is_listed = offer is not None and not is_unlisted(offer)
-    seen = _PinnedServer(pin=pin, listed=listed, is_listed=is_listed, raws=raws)
     # In a thread: comparing many long definitions would block the event loop.
-    return await asyncio.to_thread(_diff_tools, seen, tool)
+    return await asyncio.to_thread(_diff_tools, pin, offer, kept, only=tool)
 
 
 def read_pin(control: Control, stored: StoredRecord) -> Pin:
@@ -172,28 +166,19 @@ def find_unapproved_tools(pin: Pin, offer: ServerTools | None) -> list[str]:
     return sorted(waiting | pin.changed.keys())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PinnedServer:
-    pin: Pin
-    listed: Mapping[str, ToolDefinition]
-    is_listed: bool
-    raws: Mapping[str, bytes]
-    """Definitions by digest."""
-
-    def find_renamed(self) -> Mapping[str, str]:
-        """New names of approved tools → their old names."""
-        raws, approved = self.raws, self.pin.tools
-        names = [name for name, digest in approved.items() if name not in self.listed and digest in raws]
-        gone = {name: raws[approved[name]] for name in names}
-        come = {name: tool.raw for name, tool in self.listed.items() if name not in approved}
-        return {new: old for old, new in diff_definitions(gone, come).renamed}
-
-
-def _diff_tools(seen: _PinnedServer, only: str | None) -> list[ToolDifference]:
+def _diff_tools(
+    pin: Pin, offer: ServerTools | None, kept: Mapping[str, bytes], *, only: str | None
+) -> list[ToolDifference]:
+    """`kept`: the stored definitions, by digest."""
+    listed = {} if offer is None else offer.tools
+    raws = {**kept, **{tool.digest: tool.raw for tool in listed.values()}}
+    gone = {name: raws[it] for name, it in pin.tools.items() if name not in listed and it in raws}
+    come = {name: tool.raw for name, tool in listed.items() if name not in pin.tools}
+    renamed = {new: old for old, new in diff_definitions(gone, come).renamed}
     room, found = MAX_LINES, []
-    for one in _compare(seen):
+    for one in _compare(pin, offer, renamed):
         if only in {None, one.tool}:
-            old, new = seen.raws.get(one.approved or ""), seen.raws.get(one.found or "")
+            old, new = raws.get(one.approved or ""), raws.get(one.found or "")
             lines: tuple[str, ...] = ()
             if new is not None and room > 0:
                 lines = diff_definitions({"": old or b"{}"}, {"": new}).changed.get("", ())
@@ -202,8 +187,9 @@ def _diff_tools(seen: _PinnedServer, only: str | None) -> list[ToolDifference]:
     return found
 
 
-def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
-    pin, listed, renamed = seen.pin, seen.listed, seen.find_renamed()
+def _compare(pin: Pin, offer: ServerTools | None, renamed: Mapping[str, str]) -> Iterator[ToolDifference]:
+    """`renamed`: new names of approved tools → their old names."""
+    listed = {} if offer is None else offer.tools
     for name in sorted(pin.tools.keys() | listed.keys()):
         approved, now = pin.tools.get(name), listed[name].digest if name in listed else None
         if approved is None:
@@ -219,5 +205,5 @@ def _compare(seen: _PinnedServer) -> Iterator[ToolDifference]:
         elif name in pin.changed or now not in {None, approved}:
             found = pin.changed.get(name) if now in {None, approved} else now
             yield ToolDifference(tool=name, state="changed", approved=approved, found=found, listed=now)
-        elif now is None and seen.is_listed and name not in renamed.values():
+        elif now is None and offer is not None and not is_unlisted(offer) and name not in renamed.values():
             yield ToolDifference(tool=name, state="missing", approved=approved)
