@@ -32,7 +32,7 @@ from toolgate.settings import OtlpSettings, Settings
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.logs import FULL_DISK_HINT, append_trace_ids, describe_full_disk
 from toolgate.telemetry.spans import Tracer
-from toolgate.upstream.http.fetch import OtlpCollector
+from toolgate.upstream.http.fetch import OTLP_LOGS_PATH, OTLP_TRACES_PATH, OtlpCollector
 
 _HINT: Final = "write one `Name: value` per line"
 _VALUE: Final = re.compile(r"[\x20-\x7e]+")
@@ -105,7 +105,7 @@ async def open_traces(settings: Settings, environ: Mapping[str, str]) -> AsyncIt
     is_given = given_ms.isdecimal() and len(given_ms) < 9
     made: Tracer
     async with tracing.open_tracing(
-        build_collector(otlp).send_traces,
+        partial(build_collector(otlp).send, OTLP_TRACES_PATH),
         tracing.make_resource(settings.process_id),
         sample=otlp.sample,
         every_s=min(int(given_ms), 60_000) / 1_000 if is_given else SPAN_INTERVAL_S,
@@ -129,9 +129,11 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
         if otlp is not None and otlp.audit:
             audit = load_lazily("toolgate.audit.otlp")
             tracing = load_lazily("toolgate.telemetry.tracing")
-            send, progress = build_collector(otlp).send_logs, settings.data_dir / "audit.otlp"
+            send = partial(build_collector(otlp).send, OTLP_LOGS_PATH)
             resource = tracing.make_resource(settings.process_id).attributes
-            export = audit.AuditExport(send, progress, resource=resource, log=journal.name)
+            export = audit.AuditExport(
+                send, settings.data_dir / "audit.otlp", resource=resource, log=journal.name
+            )
             tail = stack.enter_context(closing(LogTail(settings.data_dir / AUDIT_FILE)))
             following = follow_log(journal, export.deliver, who="the collector", tail=tail)
             await stack.enter_async_context(following)

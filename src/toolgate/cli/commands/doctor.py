@@ -30,6 +30,7 @@ from toolgate.errors import StartRefused
 from toolgate.model.http import is_loopback
 from toolgate.settings import OtlpSettings, load_settings
 from toolgate.telemetry.spans import ExportRejected
+from toolgate.upstream.http.fetch import OTLP_LOGS_PATH, OTLP_TRACES_PATH
 
 Level = Literal["ok", "warning", "problem"]
 Facts = Mapping[str, Any]
@@ -211,7 +212,7 @@ def doctor_command(
         *([] if settings.otlp is None else [_check_collector(settings.otlp)]),
         *_check_gateway(connection),
     ]
-    connection.output.show([asdict(one) for one in findings], render_findings(findings))
+    connection.show([asdict(one) for one in findings], render_findings(findings))
     if any(one.level == "problem" for one in findings):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -239,8 +240,8 @@ def _check_machine(data_dir: Path, *, is_used: bool) -> list[Diagnosis]:
 def _check_collector(otlp: OtlpSettings) -> Diagnosis:
     """Whether the collector accepts traces, or logs, by an empty request."""
     try:
-        collector = build_collector(otlp)
-        asyncio.run((collector.send_traces if otlp.traces else collector.send_logs)(b""))
+        path = OTLP_TRACES_PATH if otlp.traces else OTLP_LOGS_PATH
+        asyncio.run(build_collector(otlp).send(path, b""))
     except (ExportRejected, StartRefused) as exc:
         remedy = "check that it runs and accepts OTLP over HTTP (usually port 4318), or correct `otlp`"
         return Diagnosis("warning", "collector", f"`{otlp.endpoint}` accepts nothing: {exc}", remedy)

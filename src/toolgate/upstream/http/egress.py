@@ -10,7 +10,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -147,9 +147,6 @@ class Egress:
     allowed_hosts: Sequence[str] = ()
     """Patterns of names and addresses. If there are any, all other hosts are rejected."""
     resolver: Resolver = resolve_by_system
-
-    def without_private(self) -> "Egress":
-        return replace(self, allow_private=False)
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The allowed addresses of `host`; at least one. Raises EgressRefused, OSError.

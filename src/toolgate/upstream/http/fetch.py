@@ -56,7 +56,7 @@ class Fetcher:
 
     async def restrict_for(self, url: str) -> "Fetcher":
         """A fetcher for addresses in a document at `url`: a public server cannot name private ones."""
-        public = self.egress.without_private()
+        public = replace(self.egress, allow_private=False)
         try:
             target = parse_target(url)
             await public.resolve(target.host, target.port)
@@ -155,15 +155,9 @@ class OtlpCollector:
         """Host and port, for people."""
         return parse_target(self._endpoint).address
 
-    async def send_traces(self, body: bytes) -> None:
-        """Raises ExportRejected."""
-        await self._send(parse_target(self._endpoint + OTLP_TRACES_PATH), body)
-
-    async def send_logs(self, body: bytes) -> None:
-        """Raises ExportRejected."""
-        await self._send(parse_target(self._endpoint + OTLP_LOGS_PATH), body)
-
-    async def _send(self, target: HttpTarget, body: bytes) -> None:
+    async def send(self, path: str, body: bytes) -> None:
+        """Send a document to `path` below the endpoint. Raises ExportRejected."""
+        target = parse_target(self._endpoint + path)
         headers = {**self._headers, "Content-Type": "application/x-protobuf"}
         try:
             response = await self._fetcher.send(target, headers, body)
