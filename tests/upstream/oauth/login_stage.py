@@ -5,7 +5,7 @@ from typing import Any
 from tests.upstream.oauth.authority import NOW_S, REDIRECT, OAuthWorld, authorizer
 from toolgate.model.servers import ServerRecord
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
-from toolgate.upstream.oauth.logins import Login, LoginCallback, Logins
+from toolgate.upstream.oauth.logins import Login, Logins
 
 
 def personal(world: OAuthWorld, **fields: Any) -> ServerRecord:
@@ -30,8 +30,8 @@ class LoginStage:
     async def finish(
         self, response: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
     ) -> Login:
-        came_back = LoginCallback(state=response["state"], code=response["code"], issuer=response.get("iss"))
-        return await self.logins.finish(LoginKey(server, owner), principal=principal, response=came_back)
+        came_back = {"state": response["state"], "code": response["code"], "issuer": response.get("iss")}
+        return await self.logins.finish(LoginKey(server, owner), principal=principal, **came_back)
 
     async def log_in(self, world: OAuthWorld, record: ServerRecord) -> Login:
         return await self.finish(world.authority.negotiate(await self.begin(record)))

@@ -21,7 +21,7 @@ from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
-from toolgate.upstream.oauth.logins import LoginCallback, Logins
+from toolgate.upstream.oauth.logins import Logins
 from toolgate.upstream.pool.pool import CallOrigin, Pool
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +41,8 @@ class Stage:
         record = self.record.owned_by(owner) if owner else self.record
         begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
         back = self.world.authority.negotiate(begun.url)
-        response = LoginCallback(state=back["state"], code=back["code"], issuer=back["iss"])
-        await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", response=response)
+        response = {"state": back["state"], "code": back["code"], "issuer": back["iss"]}
+        await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", **response)
         self.pool.reconnect("there", owner)
         return f"token-{len(self.world.authority.forms)}-of-many"
 

@@ -37,7 +37,7 @@ from toolgate.upstream.http.endpoint import EndpointResolver
 from toolgate.upstream.http.streamable import StreamableConnector
 from toolgate.upstream.oauth.connector import Authorizer, OAuthConnector
 from toolgate.upstream.oauth.grants import GrantFiles, LoginKey
-from toolgate.upstream.oauth.logins import LoginCallback, Logins
+from toolgate.upstream.oauth.logins import Logins
 
 pytestmark = pytest.mark.anyio
 
@@ -159,8 +159,8 @@ async def test_a_login_to_a_server_of_the_sdk(
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         response = await agree(begun.url)
-        came_back = LoginCallback(state=response["state"], code=response["code"], issuer=response.get("iss"))
-        login = await logins.finish(LoginKey("sdk"), principal="ada", response=came_back)
+        came_back = {"state": response["state"], "code": response["code"], "issuer": response.get("iss")}
+        login = await logins.finish(LoginKey("sdk"), principal="ada", **came_back)
         link = await opener(record, RecordingListener(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()

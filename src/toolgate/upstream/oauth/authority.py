@@ -101,7 +101,12 @@ async def find_parties(
 
 async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
     """The metadata of the authorization server `issuer`, which must name exactly this issuer."""
-    for address in _list_issuer_urls(issuer):
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    addresses = [_build_url(parts, known + path) for known in _OF_ISSUER]
+    if path:
+        addresses.append(_build_url(parts, path + _OF_ISSUER[1]))
+    for address in addresses:
         try:
             document = await fetcher.get_json(address)
         except NoDocument:
@@ -171,13 +176,6 @@ def _list_server_urls(url: str, named: str | None) -> list[str]:
     if own is not None and _origin(own) == _origin(parts):
         addresses.insert(0, _build_url(own, own.path))
     return list(dict.fromkeys(addresses))
-
-
-def _list_issuer_urls(issuer: str) -> list[str]:
-    parts = urlsplit(issuer)
-    path = parts.path.rstrip("/")
-    addresses = [_build_url(parts, known + path) for known in _OF_ISSUER]
-    return [*addresses, _build_url(parts, path + _OF_ISSUER[1])] if path else addresses
 
 
 def _build_url(parts: SplitResult, path: str) -> str:

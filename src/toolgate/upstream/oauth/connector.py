@@ -70,11 +70,6 @@ class Authorizer:
             needs_login = exc.is_final and bool(oauth.owner)
             raise StartFailed(str(exc), fatal=exc.is_final, needs_login=needs_login) from exc
 
-    def has_login(self, record: ServerRecord) -> bool:
-        """Whether there is a login for `record`, valid or not."""
-        key = LoginKey(record.server_id, _require_oauth(record)[1].owner)
-        return self.grants is not None and self.grants.get(key) is not None
-
     async def find_login(
         self, endpoint: HttpEndpoint, oauth: OAuth, redirect_uri: str
     ) -> tuple[TokenParties, OAuthClient]:
@@ -268,9 +263,10 @@ class OAuthConnector(Connector):
         connect = partial(self.connector, **handshake)
         if record.http is None or record.http.oauth is None:
             return await connect(record, listener)
-        oauth = record.http.oauth
+        oauth, grants = record.http.oauth, self.authorizer.grants
+        has_shared_login = grants is not None and grants.get(LoginKey(record.server_id)) is not None
         # What all callers see comes from a shared login or none: no principal lends its own.
-        if oauth.per_principal and not oauth.owner and not self.authorizer.has_login(record):
+        if oauth.per_principal and not oauth.owner and not has_shared_login:
             try:
                 return await connect(_with_token(record, record.http, None), listener)
             except StartFailed as exc:

@@ -123,13 +123,10 @@ class GrantFiles:
 def _load(directory: Path) -> Iterator[tuple[LoginKey, StoredGrant]]:
     for path in sorted(directory.glob("*.json")):
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-            grant = msgspec.json.decode(_read(path), type=StoredGrant)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            with os.fdopen(os.open(path, flags), "rb") as file:
+                grant = msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=StoredGrant)
             key = LoginKey(path.stem.partition("@")[0], grant.owner)
             # A renamed file would give its token to another principal.
             if key.file_name == path.name:
                 yield key, grant
-
-
-def _read(path: Path) -> bytes:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        return file.read(_MAX_FILE_BYTES)

@@ -59,15 +59,6 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginCallback:
-    """The parameters of the redirect back from the authorization server."""
-
-    state: str
-    code: str = field(repr=False)
-    issuer: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _LoginAttempt:
     key: LoginKey
     principal: str
@@ -134,12 +125,17 @@ class Logins:
                 del self._beginning[principal]
         key = LoginKey(record.server_id, oauth.owner)
         before = self._grants.get(key) if scopes else None
+        # Those of the record, or else those that the server requires; and the previous ones.
+        first, previous = oauth.scopes or parties.scopes, () if before is None else before.scopes
+        all_scopes = tuple(dict.fromkeys((*first, *scopes, *previous)))[:MAX_LOGIN_SCOPES]
+        if all_scopes and OFFLINE not in all_scopes and OFFLINE in parties.authority.scopes_supported:
+            all_scopes += (OFFLINE,)
         attempt = _LoginAttempt(
             key=key,
             principal=principal,
             parties=parties,
             client=client,
-            scopes=_choose_scopes(parties, oauth, () if before is None else before.scopes, scopes),
+            scopes=all_scopes,
             redirect_uri=redirect_uri,
             began_s=self._clock_s(),
         )
@@ -147,18 +143,23 @@ class Logins:
         self._remember(state, attempt)
         return PendingLogin(url=_build_authorization_url(attempt, state), state=state)
 
-    async def finish(self, key: LoginKey, *, principal: str, response: LoginCallback) -> Login:
-        """Exchange the code of the callback. Raises InvalidRequest and ServerUnavailable."""
-        attempt = self._take(key, principal=principal, state=response.state)
+    async def finish(
+        self, key: LoginKey, *, principal: str, state: str, code: str, issuer: str | None
+    ) -> Login:
+        """Exchange the code of the callback, with its `state` and the issuer that it may name.
+
+        Raises InvalidRequest and ServerUnavailable.
+        """
+        attempt = self._take(key, principal=principal, state=state)
         authority = attempt.parties.authority
         # A callback that names its issuer must name the right one (RFC 9207).
-        is_missing = response.issuer is None and authority.authorization_response_iss_parameter_supported
-        if is_missing or response.issuer not in (None, authority.issuer):
+        is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
+        if is_missing or issuer not in (None, authority.issuer):
             reason = "the callback is not from the authorization server of this login"
             raise InvalidRequest(reason, hint=_BEGIN_AGAIN)
         form = {
             "grant_type": "authorization_code",
-            "code": response.code,
+            "code": code,
             "redirect_uri": attempt.redirect_uri,
             "code_verifier": attempt.verifier,
             "resource": attempt.parties.resource,
@@ -256,15 +257,6 @@ def _check_redirect(redirect_uri: str) -> None:
         raise InvalidRequest(f"`redirect_uri`: {exc}") from exc
     if target.is_tls or not is_loopback(target.host) or "?" in target.path:
         raise InvalidRequest("`redirect_uri` must be like `http://127.0.0.1:PORT/callback`")
-
-
-def _choose_scopes(
-    parties: TokenParties, oauth: OAuth, before: Collection[str], more: Collection[str]
-) -> tuple[str, ...]:
-    """The scopes of the record, or else those that the server requires; and the previous ones."""
-    scopes = tuple(dict.fromkeys((*(oauth.scopes or parties.scopes), *more, *before)))[:MAX_LOGIN_SCOPES]
-    is_renewable = bool(scopes) and OFFLINE in parties.authority.scopes_supported
-    return (*scopes, OFFLINE) if is_renewable and OFFLINE not in scopes else scopes
 
 
 def _build_authorization_url(attempt: _LoginAttempt, state: str) -> str:

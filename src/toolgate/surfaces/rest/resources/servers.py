@@ -33,7 +33,6 @@ from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
-from toolgate.upstream.oauth import logins
 from toolgate.upstream.oauth.authority import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.oauth.grants import LoginKey
 from toolgate.upstream.oauth.logins import LOGIN_S, Login
@@ -210,8 +209,9 @@ async def finish_login(control: Control, call: RestCall[LoginFinishSent]) -> Log
     sent = call.body
     record = await _find_server(control, call, is_shared=sent.shared)
     login_key = _login_owner(record)
-    callback = logins.LoginCallback(state=sent.state, code=sent.code, issuer=sent.iss)
-    login = await control.logins.finish(login_key, principal=call.caller.id, response=callback)
+    login = await control.logins.finish(
+        login_key, principal=call.caller.id, state=sent.state, code=sent.code, issuer=sent.iss
+    )
     _audit_login(control, call.caller, "login", login_key)
     if not login_key.owner:
         await control.gateway.servers.refresh(login_key.server_id)
