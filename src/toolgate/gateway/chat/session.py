@@ -47,7 +47,7 @@ from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import decode_members
 from toolgate.model.principals import HolderQuotas
 from toolgate.upstream.connection.messages import parse_error
-from toolgate.upstream.models.client import ModelResponse, PromptableModels
+from toolgate.upstream.models.client import ModelResponse, Models
 from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 from toolgate.upstream.pool.pool import ServerResponse
 
@@ -85,7 +85,7 @@ class ChatContext:
     """One chat request: its caller, its model and tools, and its deadline."""
 
     gateway: Gateway
-    models: PromptableModels
+    models: "Models | MeteredModels"
     """Charged to the caller's token quotas."""
     scope: ChatScope
     trace: Trace
@@ -98,7 +98,7 @@ class ChatContext:
     def begin(
         cls,
         gateway: Gateway,
-        models: PromptableModels,
+        models: Models,
         scope: ChatScope,
         trace: Trace,
         caller_tools: Mapping[str, CallerTool] | None = None,
@@ -306,7 +306,7 @@ def _render_failure(exc: ToolgateError) -> tuple[str, str]:
 class MeteredModels:
     """Charges the tokens of each response to `allowances`, if the model's server reports them."""
 
-    models: PromptableModels
+    models: Models
     quotas: QuotaLeases
     allowances: Sequence[HolderQuotas]
 

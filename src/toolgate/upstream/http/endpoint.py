@@ -76,12 +76,8 @@ def with_body(head: bytes, body: bytes) -> bytes:
     return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
-def without_body(head: bytes) -> bytes:
-    return head + b"\r\n"
-
-
 class RequestHeads:
-    """The heads of one endpoint."""
+    """The heads of one endpoint. Those of requests that have no body are the whole request."""
 
     def __init__(self, target: HttpTarget, own: Mapping[str, str] = EMPTY) -> None:
         """`own` are the record's headers, resolved. Raises StartFailed, which never shows a value."""
@@ -131,14 +127,14 @@ class RequestHeads:
         """
         position = {"Last-Event-ID": after.decode("ascii")} if after else {}
         in_session = {} if session is None else session.headers
-        return self._encode("GET", {"Accept": "text/event-stream", **in_session, **position})
+        return self._encode("GET", {"Accept": "text/event-stream", **in_session, **position}) + b"\r\n"
 
     def get(self) -> bytes:
         """For a JSON document."""
-        return self._encode("GET", {"Accept": "application/json"})
+        return self._encode("GET", {"Accept": "application/json"}) + b"\r\n"
 
     def end_session(self, session: HttpSession) -> bytes:
-        return self._encode("DELETE", session.headers)
+        return self._encode("DELETE", session.headers) + b"\r\n"
 
     def _post(self, headers: Mapping[str, str]) -> bytes:
         kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}

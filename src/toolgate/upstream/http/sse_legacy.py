@@ -34,14 +34,13 @@ from toolgate.upstream.http.client_connection import (
     HttpFailure,
     HttpResponse,
 )
-from toolgate.upstream.http.egress import EgressRefused, HttpTarget, parse_target
+from toolgate.upstream.http.egress import EgressRefused, parse_target
 from toolgate.upstream.http.endpoint import (
     EndpointResolver,
     RequestHeads,
     ResolvedEndpoint,
     interpret_rejection,
     with_body,
-    without_body,
 )
 from toolgate.upstream.http.responses import (
     RequestRejected,
@@ -55,21 +54,6 @@ MAX_ENDPOINT_BYTES: Final = 8 * 1024  # RFC 9110, 4.1, recommends support of URL
 MAX_NOISE_EVENTS: Final = 1_000
 """A server that sends more non-MCP events between two messages is not an MCP server, and costs our time."""
 _SESSION_GONE: Final = (404, 410)
-
-
-def parse_endpoint(resolved: ResolvedEndpoint, data: bytes) -> tuple[HttpTarget, str]:
-    """The address for messages, and its query. Raises StreamRefused if it is not on the server's origin."""
-    if len(data) > MAX_ENDPOINT_BYTES:
-        raise StreamRefused(f"the server's endpoint is longer than {MAX_ENDPOINT_BYTES} bytes")
-    try:
-        url = urljoin(resolved.url, data.decode("ascii"))
-        target = parse_target(url)
-    except (ValueError, EgressRefused) as exc:
-        raise StreamRefused("the server's endpoint is not a usable URL") from exc
-    own = resolved.target
-    if (target.is_tls, target.host, target.port) != (own.is_tls, own.host, own.port):
-        raise StreamRefused("the server's endpoint is on another origin, which the gateway does not follow")
-    return target, urlsplit(url).query
 
 
 class SseLegacyConnection(StreamConnection):
@@ -157,9 +141,8 @@ class SseLegacyConnection(StreamConnection):
             await self._post(message, self._loop.time() + timeout_s)
 
     async def _follow(self) -> None:
-        request = without_body(self._heads.listen(None))
         try:
-            response = await self._resolved.pool.send(request, deadline=None, sink=self)
+            response = await self._resolved.pool.send(self._heads.listen(None), deadline=None, sink=self)
         except HttpFailure as exc:
             self._finish(str(exc))
         else:
@@ -189,13 +172,24 @@ class SseLegacyConnection(StreamConnection):
         return deadline
 
     def _receive_endpoint(self, data: bytes) -> None:
-        """Take the address once: a server that changes it later is not followed."""
+        """Take the address once, on the server's own origin: one that it changes later is not followed."""
         if self._post_head:
             return
-        target, query = parse_endpoint(self._resolved, data)
+        if len(data) > MAX_ENDPOINT_BYTES:
+            raise StreamRefused(f"the server's endpoint is longer than {MAX_ENDPOINT_BYTES} bytes")
+        try:
+            url = urljoin(self._resolved.url, data.decode("ascii"))
+            target = parse_target(url)
+        except (ValueError, EgressRefused) as exc:
+            raise StreamRefused("the server's endpoint is not a usable URL") from exc
+        own = self._resolved.target
+        if (target.is_tls, target.host, target.port) != (own.is_tls, own.host, own.port):
+            raise StreamRefused(
+                "the server's endpoint is on another origin, which the gateway does not follow"
+            )
         self._post_head = RequestHeads(target, self._resolved.headers).initialize()
         # The session id in the query is a credential: it is all that a session needs.
-        self._redactor.learn(*(value for _, value in parse_qsl(query)))
+        self._redactor.learn(*(value for _, value in parse_qsl(urlsplit(url).query)))
         self._is_settled.set()
 
     def _on_too_much_noise(self) -> None:

@@ -45,7 +45,6 @@ from toolgate.upstream.http.endpoint import (
     StreamableEndpoint,
     encode_trace_headers,
     with_body,
-    without_body,
 )
 from toolgate.upstream.http.responses import (
     MIN_DELAY_S,
@@ -162,7 +161,7 @@ class StatefulConnection(StreamableConnection):
         await asyncio.sleep(max(0.0, min(delay_s, left_s)))
         if delay_s >= left_s:
             raise ExchangeTimedOut("no response within the deadline")
-        request = without_body(self._endpoint.heads.listen(session, after=position))
+        request = self._endpoint.heads.listen(session, after=position)
         try:
             response = await self._endpoint.pool.send(request, deadline=deadline, sink=pending)
         except ExchangeFailed:
@@ -219,7 +218,7 @@ class StatefulConnection(StreamableConnection):
             pool, heads = self._endpoint.pool, self._endpoint.heads
 
             def build_request(position: bytes) -> tuple[bytes, bytes]:
-                return b"", without_body(heads.listen(self._session, after=position))
+                return b"", heads.listen(self._session, after=position)
 
             stream = NotificationStream(pool, self._relay, build_request, self._notify_missed)
             self._listening = self.background.start(stream.run())
@@ -230,8 +229,7 @@ class StatefulConnection(StreamableConnection):
 
     async def _end_session(self) -> None:
         if self._session.id is not None:
-            request = without_body(self._endpoint.heads.end_session(self._session))
-            await self._send_bytes(request, _END_SESSION_TIMEOUT_S)
+            await self._send_bytes(self._endpoint.heads.end_session(self._session), _END_SESSION_TIMEOUT_S)
 
     async def _send_quietly(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
         """Send a request that is not a call. Raises ServerUnavailable."""

@@ -9,10 +9,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from ssl import SSLContext
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import msgspec
 
@@ -98,18 +98,6 @@ class _ModelList:
 
 class _RequestBody(msgspec.Struct):
     model: str = ""
-
-
-class PromptableModels(Protocol):
-    """What a chat needs of `Models`."""
-
-    async def request(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> ModelResponse: ...
-
-    def stream(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> AbstractAsyncContextManager[ModelEventStream | ModelResponse]: ...
 
 
 class Models:

@@ -25,7 +25,7 @@ from toolgate.upstream.http.client_connection import (
     HttpResponse,
 )
 from toolgate.upstream.http.egress import EgressRefused
-from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body, without_body
+from toolgate.upstream.http.endpoint import RequestHeads, ResolvedEndpoint, with_body
 from toolgate.upstream.http.responses import parse_retry_after_s
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
@@ -195,7 +195,10 @@ class ModelEventStream:
     async def _take(self) -> ModelEvent:
         while not self._events:
             if self._response.done():
-                return self._finish()
+                self._response.result()
+                for event in self._reader.finish():
+                    return event
+                raise StopAsyncIteration
             await self._wait()
         self._unawaited += 1
         if self._unawaited >= _MAX_UNAWAITED:
@@ -213,12 +216,6 @@ class ModelEventStream:
     def abandon(self) -> None:
         """Stop taking events. An unfinished stream costs the connection."""
         self._connection.abandon(self._response)
-
-    def _finish(self) -> ModelEvent:
-        self._response.result()
-        for event in self._reader.finish():
-            return event
-        raise StopAsyncIteration
 
     async def _wait(self) -> None:
         self._unawaited = 0
@@ -278,7 +275,7 @@ class ModelEndpoint:
             base, mark, query = self._resolved.target.path.partition("?")
             target = replace(self._resolved.target, path=base.rstrip("/") + path + mark + query)
             heads = self._heads[path] = RequestHeads(target, self._resolved.headers)
-        return without_body(heads.get()) if body is None else with_body(heads.initialize(), body)
+        return heads.get() if body is None else with_body(heads.initialize(), body)
 
     def redact(self, part: bytes) -> bytes:
         """`part` of a response: unchanged, the same object, unless it shows the upstream's key."""
