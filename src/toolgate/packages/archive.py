@@ -159,7 +159,11 @@ def list_package_files(directory: Path) -> Iterator[tuple[ArchiveEntry, Path]]:
     and for anything that is not a regular file.
     """
     root = directory.resolve()
-    lines = [*ALWAYS_IGNORED, *_read_ignore_file(root / IGNORE_NAME).splitlines()]
+    lines, file = [*ALWAYS_IGNORED], root / IGNORE_NAME
+    if file.is_file():
+        if file.stat().st_size > MAX_IGNORE_BYTES:
+            raise InvalidRecord(f"`{IGNORE_NAME}` is larger than {MAX_IGNORE_BYTES:,} bytes")
+        lines += file.read_text("utf-8", errors="replace").splitlines()
     texts = (line.strip() for line in lines)
     return _walk(root, root, [_parse_line(text) for text in texts if text and not text.startswith("#")])
 
@@ -178,14 +182,6 @@ def _parse_line(line: str) -> tuple[str, bool]:
     text = line.rstrip("/")
     # A path from the root may begin with `/` or not; the pattern needs a `/` inside.
     return text.removeprefix("/") if "/" in text[1:] else text, line.endswith("/")
-
-
-def _read_ignore_file(file: Path) -> str:
-    if not file.is_file():
-        return ""
-    if file.stat().st_size > MAX_IGNORE_BYTES:
-        raise InvalidRecord(f"`{IGNORE_NAME}` is larger than {MAX_IGNORE_BYTES:,} bytes")
-    return file.read_text("utf-8", errors="replace")
 
 
 def _walk(

@@ -63,7 +63,11 @@ class PackageCache:
     ) -> None:
         # Absolute, because programs start in it and get it as an argument.
         self._all = directory.absolute()
-        self._directory = self._all / _read_boot_id(boot_id_file)
+        try:
+            boot_id = boot_id_file.read_text("ascii").strip()
+        except OSError:  # a kernel without one: no directory of an earlier process will do
+            boot_id = secrets.token_hex(16)
+        self._directory = self._all / boot_id
         self._mark = f".new-{secrets.token_hex(8)}-"
         """The prefix of directories that this process is unpacking: other prefixes are leftovers."""
         self._fetch = fetch
@@ -98,9 +102,14 @@ class PackageCache:
         path = self._directory / ref.sha256
         if _is_directory(path):
             return path
+        task = self._unpacking.get(ref.sha256)  # all callers share it
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._make(package_id, ref))
+            self._unpacking[ref.sha256] = task
+            task.add_done_callback(lambda _: self._unpacking.pop(ref.sha256))
         try:
             async with asyncio.timeout(timeout_s):
-                failure = await asyncio.shield(self._begin(package_id, ref))
+                failure = await asyncio.shield(task)
         except TimeoutError as exc:
             message = f"its package is not fetched after {timeout_s:g} s; fetching continues"
             raise StartFailed(message, state="list_timeout") from exc
@@ -131,15 +140,6 @@ class PackageCache:
             await asyncio.to_thread(_remove_others, self._all, self._directory, kept=kept, mark=self._mark)
         except OSError as exc:
             _log.warning("cannot remove unused packages: %s", exc.strerror)
-
-    def _begin(self, package_id: str, ref: PackageRef) -> asyncio.Task[StartFailed | None]:
-        """The task that makes this directory, shared by all callers."""
-        task = self._unpacking.get(ref.sha256)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._make(package_id, ref))
-            self._unpacking[ref.sha256] = task
-            task.add_done_callback(lambda _: self._unpacking.pop(ref.sha256))
-        return task
 
     async def _make(self, package_id: str, ref: PackageRef) -> StartFailed | None:
         """Fetch, check, unpack, rename. Returns the failure, if there is one."""
@@ -175,14 +175,6 @@ class PackageCache:
                         most = self._max_archive_bytes
                         raise StartFailed(f"the archive of its package is larger than {most} bytes")
                     await asyncio.to_thread(file.write, piece)
-
-
-def _read_boot_id(file: Path) -> str:
-    """The id of this boot; if the kernel has none, a random id."""
-    try:
-        return file.read_text("ascii").strip()
-    except OSError:
-        return secrets.token_hex(16)
 
 
 def _unpack(workshop: Path, path: Path) -> None:

@@ -167,54 +167,50 @@ def convert_bundle(manifest: bytes) -> bytes:
             for tool in _read(document, "tools", list)
             if isinstance(tool, dict) and is_tool_name(_read(tool, "name", str))
         ],
-        "run": {"transport": "stdio", **_BundleLaunch(package_id, document).body()},
+        "run": {"transport": "stdio", **_convert_launch(package_id, document)},
     }
     shown = {name: value for name, value in ours.items() if value not in ("", [])}
     return msgspec.json.format(msgspec.json.encode(shown), indent=2)
 
 
-class _BundleLaunch:
+def _convert_launch(package_id: str, document: JsonObject) -> JsonObject:
     """The launch of a bundle, with references to variables of the node for the fields of its form."""
+    prefix, options = _variable(package_id), _read(document, "user_config", dict)
 
-    def __init__(self, package_id: str, document: JsonObject) -> None:
-        self._prefix = _variable(package_id)
-        self._server = _read(document, "server", dict)
-        self._options = _read(document, "user_config", dict)
-
-    def body(self) -> JsonObject:
-        config, kind = _read(self._server, "mcp_config", dict), self._server.get("type")
-        if not config and isinstance(kind, str) and kind in _USUAL:
-            words = (*_USUAL[kind], f"{_DIRECTORY}/{self._server.get('entry_point')}")
-            config = {"command": words[0], "args": [*words[1:]]}
-        override = _read(_read(config, "platform_overrides", dict), _PLATFORM, dict)
-        command = override.get("command") or config.get("command")
-        if not isinstance(command, str):
-            raise InvalidRecord("the bundle's manifest has no command for its server")
-        # A program of the bundle has a path from its directory, in which it starts.
-        inside = command.removeprefix(f"{_DIRECTORY}/")
-        is_inside = inside != command or ("/" in command and not command.startswith(("/", "./", "$")))
-        env = {**_read(config, "env", dict), **_read(override, "env", dict)}
-        return {
-            "command": f"./{inside}" if is_inside else self._fill(command),
-            "args": [self._fill(one) for one in _read(override, "args", list) or _read(config, "args", list)],
-            "env": {name: self._fill(value) for name, value in env.items()},
-        }
-
-    def _fill(self, text: object) -> str:
-        return _VARIABLE.sub(self._resolve, text if isinstance(text, str) else str(text))
-
-    def _resolve(self, match: re.Match[str]) -> str:
+    def resolve(match: re.Match[str]) -> str:
         kind, _, key = match[1].partition(".")
         if kind != "user_config" or not key:
             return _MEANINGS.get(match[1], match[0])
-        option = _read(self._options, key, dict)
+        option = _read(options, key, dict)
         # The variable's name contains the bundle's, so that no bundle gets another one's value.
         name = _variable(key)
-        name = name if name.startswith(f"{self._prefix}_") else f"{self._prefix}_{name}"
+        name = name if name.startswith(f"{prefix}_") else f"{prefix}_{name}"
         default = None if option.get("required") is True else ""
         if "default" in option and option.get("sensitive") is not True:
             default = _default(option["default"])
         return f"${{ENV:{name}}}" if default is None else f"${{ENV:{name}:-{default}}}"
+
+    def fill(text: object) -> str:
+        return _VARIABLE.sub(resolve, str(text))
+
+    server = _read(document, "server", dict)
+    config, kind = _read(server, "mcp_config", dict), server.get("type")
+    if not config and isinstance(kind, str) and kind in _USUAL:
+        words = (*_USUAL[kind], f"{_DIRECTORY}/{server.get('entry_point')}")
+        config = {"command": words[0], "args": [*words[1:]]}
+    override = _read(_read(config, "platform_overrides", dict), _PLATFORM, dict)
+    command = override.get("command") or config.get("command")
+    if not isinstance(command, str):
+        raise InvalidRecord("the bundle's manifest has no command for its server")
+    # A program of the bundle has a path from its directory, in which it starts.
+    inside = command.removeprefix(f"{_DIRECTORY}/")
+    is_inside = inside != command or ("/" in command and not command.startswith(("/", "./", "$")))
+    env = {**_read(config, "env", dict), **_read(override, "env", dict)}
+    return {
+        "command": f"./{inside}" if is_inside else fill(command),
+        "args": [fill(one) for one in _read(override, "args", list) or _read(config, "args", list)],
+        "env": {name: fill(value) for name, value in env.items()},
+    }
 
 
 def _default(value: object) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from toolgate.errors import BodyTooLarge, InvalidRequest, SessionLimit
 from toolgate.model.names import parse_sha256
@@ -29,14 +29,7 @@ MAX_PARTS: Final = 64  # four times as many as the largest archive needs: client
 MAX_AGE_MS: Final = 3600 * 1000  # an hour to resume after an interruption; the store keeps nothing longer
 
 _FULL: Final = "finish or discard some; they expire after an hour"
-_PART: Final = re.compile(rf"{ROOT}/([0-9a-f]{{64}})/([0-9a-f]{{64}})/([1-9][0-9]?)")
-
-
-class _Upload(NamedTuple):
-    """The hash of the principal, and the hash of the archive."""
-
-    owner: str
-    sha256: str
+_PART: Final = re.compile(rf"({ROOT}/[0-9a-f]{{64}}/[0-9a-f]{{64}})/([1-9][0-9]?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +47,8 @@ class UploadLimits:
     """Files from `finish` that its callers have not removed: as many as fit into `max_staged_bytes`."""
 
 
-StagedUploads = Mapping[_Upload, Mapping[int, ObjectInfo]]
+StagedUploads = Mapping[str, Mapping[int, ObjectInfo]]
+"""The parts of all uploads by number, by the upload's directory."""
 
 
 class UploadStore:
@@ -79,7 +73,7 @@ class UploadStore:
 
     async def put_part(self, principal_id: str, sha256: str, number: int, body: bytes) -> None:
         """Take one part of an archive; parts count from 1, and may be sent again."""
-        upload = _parse_upload(principal_id, sha256)
+        upload = _directory(principal_id, sha256)
         if not 1 <= number <= MAX_PARTS:
             raise InvalidRequest(f"an upload has parts 1 to {MAX_PARTS}", hint="send larger parts")
         if not body:
@@ -89,11 +83,11 @@ class UploadStore:
         async with self._turn:
             staged = await self._sweep_staged()
             self._check_room(staged, upload, number=number, size=len(body))
-            await self._objects.put(f"{_directory(upload)}/{number}", body)
+            await self._objects.put(f"{upload}/{number}", body)
 
     async def parts(self, principal_id: str, sha256: str) -> list[int]:
         """The numbers of the parts that have arrived."""
-        return sorted(await self._parts(_parse_upload(principal_id, sha256)))
+        return sorted(await self._parts(_directory(principal_id, sha256)))
 
     async def finish(self, principal_id: str, sha256: str, *, parts: int) -> Path:
         """Assemble the parts into one file, which the caller removes, and remove the parts.
@@ -101,7 +95,7 @@ class UploadStore:
         Raises InvalidRequest if parts are missing or do not have the hash. With a wrong hash the parts are
         removed, too, because it is unknown which one is wrong.
         """
-        upload = _parse_upload(principal_id, sha256)
+        upload = _directory(principal_id, sha256)
         there = await self._parts(upload)
         missing = [number for number in range(1, min(parts, MAX_PARTS) + 1) if number not in there]
         if missing or len(there) != parts:
@@ -117,7 +111,7 @@ class UploadStore:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-        if found == upload.sha256:
+        if found == sha256:
             return path
         path.unlink(missing_ok=True)
         hint = "send all parts again: one arrived changed or in the wrong order"
@@ -125,7 +119,7 @@ class UploadStore:
 
     async def discard(self, principal_id: str, sha256: str) -> None:
         """Remove the parts of an upload."""
-        parts = await self._parts(_parse_upload(principal_id, sha256))
+        parts = await self._parts(_directory(principal_id, sha256))
         await self._objects.delete([part.name for part in parts.values()])
 
     async def sweep(self) -> None:
@@ -134,13 +128,13 @@ class UploadStore:
             await self._sweep_staged()
         await asyncio.to_thread(self._sweep_files)
 
-    async def _parts(self, upload: _Upload) -> Mapping[int, ObjectInfo]:
-        return _by_upload(await self._objects.list(_directory(upload))).get(upload, {})
+    async def _parts(self, upload: str) -> Mapping[int, ObjectInfo]:
+        return _by_upload(await self._objects.list(upload)).get(upload, {})
 
     async def _sweep_staged(self) -> StagedUploads:
         """All uploads. Removes those that are abandoned for an hour."""
         before_ms = self._clock_ms() - MAX_AGE_MS
-        kept: dict[_Upload, Mapping[int, ObjectInfo]] = {}
+        kept: dict[str, Mapping[int, ObjectInfo]] = {}
         for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
             if max(part.modified_ms for part in parts.values()) < before_ms:
                 await self._objects.delete([part.name for part in parts.values()])
@@ -148,13 +142,12 @@ class UploadStore:
                 kept[upload] = parts
         return kept
 
-    async def _assemble(self, upload: _Upload, parts: int, path: Path) -> str:
+    async def _assemble(self, upload: str, parts: int, path: Path) -> str:
         """Write all parts into the file. Returns its hash."""
         size = 0
         with path.open("w+b") as file:
             for number in range(1, parts + 1):
-                name = f"{_directory(upload)}/{number}"
-                piece = await self._objects.get(name, max_bytes=MAX_PART_BYTES)
+                piece = await self._objects.get(f"{upload}/{number}", max_bytes=MAX_PART_BYTES)
                 size += len(piece)
                 self._check_size(size)
                 await asyncio.to_thread(file.write, piece)
@@ -181,7 +174,7 @@ class UploadStore:
                 if not name.startswith(self._mark) or path.stat().st_mtime < before_s:
                     path.unlink()
 
-    def _check_room(self, staged: StagedUploads, upload: _Upload, *, number: int, size: int) -> None:
+    def _check_room(self, staged: StagedUploads, upload: str, *, number: int, size: int) -> None:
         """Raise if another part exceeds a limit of the upload, of its principal or of all."""
         limits = self._limits
         others = [
@@ -191,10 +184,11 @@ class UploadStore:
             if (one, at) != (upload, number)
         ]
         self._check_size(size + sum(kept for one, kept in others if one == upload))
-        own = {one for one in staged if one.owner == upload.owner}
+        owner = upload.rpartition("/")[0] + "/"
+        own = {one for one in staged if one.startswith(owner)}
         if upload not in own and len(own) >= limits.max_uploads:
             raise SessionLimit(f"you have reached the limit of {limits.max_uploads} uploads", hint=_FULL)
-        own_bytes = size + sum(kept for one, kept in others if one.owner == upload.owner)
+        own_bytes = size + sum(kept for one, kept in others if one in own)
         all_bytes = size + sum(kept for _, kept in others)
         if own_bytes > limits.max_own_bytes or all_bytes > limits.max_staged_bytes:
             raise SessionLimit("the gateway has reached its limit of unfinished uploads", hint=_FULL)
@@ -204,18 +198,14 @@ class UploadStore:
             raise BodyTooLarge(f"the archive is larger than {self._limits.max_archive_bytes} bytes")
 
 
-def _parse_upload(principal_id: str, sha256: str) -> _Upload:
-    return _Upload(hashlib.sha256(principal_id.encode()).hexdigest(), parse_sha256(sha256))
-
-
-def _directory(upload: _Upload) -> str:
-    return f"{ROOT}/{upload.owner}/{upload.sha256}"
+def _directory(principal_id: str, sha256: str) -> str:
+    """The path of an upload: a hash of its principal, and the hash of its content. Raises InvalidRecord."""
+    return f"{ROOT}/{hashlib.sha256(principal_id.encode()).hexdigest()}/{parse_sha256(sha256)}"
 
 
 def _by_upload(objects: Iterable[ObjectInfo]) -> StagedUploads:
-    found: dict[_Upload, dict[int, ObjectInfo]] = defaultdict(dict)
+    found: dict[str, dict[int, ObjectInfo]] = defaultdict(dict)
     for one in objects:
         if match := _PART.fullmatch(one.name):
-            owner, sha256, number = match.groups()
-            found[_Upload(owner, sha256)][int(number)] = one
+            found[match[1]][int(match[2])] = one
     return found
