@@ -129,9 +129,13 @@ async def _initialize_while_probing(
 
 
 async def _discover(send: RequestSender) -> ServerInfo | None:
-    """The server if it is stateless; None if its response is any other evidence."""
+    """The server if it is stateless; None if its response is any other evidence. Raises StartFailed."""
     response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
-    if MODERN_VERSION in _parse_supported_versions(response):
+    error = parse_error(response.error)
+    versions = _decode(error.data, _SupportedVersions) if error.code == UNSUPPORTED_VERSION else None
+    if versions is not None:
+        _require_common_version(_ALL_VERSIONS, versions.supported)
+    if versions is not None and MODERN_VERSION in versions.supported:
         # Rejected, but supported: send it again (SEP-2575).
         response = await send("server/discover", {"_meta": OWN_META}, START_TIMEOUT_S)
     found = None if response.result is None else _decode(response.result, _DiscoverResult)
@@ -147,16 +151,6 @@ async def _discover(send: RequestSender) -> ServerInfo | None:
         implementation=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
         instructions=found.instructions or "",
     )
-
-
-def _parse_supported_versions(response: RpcResponse) -> list[str]:
-    """The versions in a rejection. Raises StartFailed if it names no supported one."""
-    error = parse_error(response.error)
-    versions = _decode(error.data, _SupportedVersions) if error.code == UNSUPPORTED_VERSION else None
-    if versions is None:
-        return []
-    _require_common_version(_ALL_VERSIONS, versions.supported)
-    return versions.supported
 
 
 async def _initialize(send: RequestSender, notify: NotificationSender, capabilities: bytes) -> ServerInfo:

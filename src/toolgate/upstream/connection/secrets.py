@@ -72,7 +72,13 @@ class Secrets:
             raise _missing(f"`{name}` is not a valid secret name")
         path = self._secrets_dir / name if self._secrets_dir else None
         if path is not None and path.is_file():
-            return _read(path)
+            try:
+                return path.read_text("utf-8").strip()
+            except OSError as exc:
+                raise _missing(f"the file of secret `{name}` cannot be read: {exc.strerror}") from exc
+            except UnicodeDecodeError:
+                # Not `from` it: that exception shows the bytes.
+                raise _missing(f"the file of secret `{name}` cannot be read: it is not UTF-8") from None
         if name in self._environ:
             return self._environ[name]
         where = f"in `{self._secrets_dir}` or " if self._secrets_dir else ""
@@ -84,16 +90,6 @@ class Secrets:
         if value is None:
             raise _missing(f"environment variable `{name}` is not set")
         return str(value)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8").strip()
-    except OSError as exc:
-        raise _missing(f"the file of secret `{path.name}` cannot be read: {exc.strerror}") from exc
-    except UnicodeDecodeError:
-        # Not `from` it: that exception shows the bytes.
-        raise _missing(f"the file of secret `{path.name}` cannot be read: it is not UTF-8") from None
 
 
 def _missing(message: str) -> StartFailed:

@@ -273,6 +273,8 @@ _HINTS: Final = {
     403: "set an `auth_ref`, `headers` or `oauth.scopes` that allow this in the server's record",
     429: "the server limits the rate of calls: retry later, or lower its `budgets.max_concurrency`",
 }
+_PHRASES: Final = {status.value: status.phrase.lower() for status in HTTPStatus}
+_REDIRECT: Final = "a redirect, which the gateway does not follow"
 _MAX_QUOTED: Final = 200  # characters of a server's message: one or two sentences within an error
 
 
@@ -290,19 +292,11 @@ def convert_rejection(rejected: RequestRejected, redactor: messages.Redactor) ->
         challenge = parse_challenge(rejected.challenge.decode("latin-1"))
         if challenge.error == "insufficient_scope" and challenge.scopes:
             data["scopes"] = list(challenge.scopes)
-    reason = f"the server responded with status {status} ({_describe_status(status)}){quoted}"
+    phrase = _REDIRECT if 300 <= status < 400 else _PHRASES.get(status, "unknown")
+    reason = f"the server responded with status {status} ({phrase}){quoted}"
     raise ServerUnavailable(reason, hint=_HINTS.get(status), data=data) from rejected
 
 
 def build_unknown_outcome(reason: str) -> ServerUnavailable:
     """The error of a call that was sent without a response."""
     return ServerUnavailable(f"{reason}: unknown outcome", hint=_UNKNOWN_OUTCOME, data={"outcome": "unknown"})
-
-
-def _describe_status(status: int) -> str:
-    if 300 <= status < 400:
-        return "a redirect, which the gateway does not follow"
-    try:
-        return HTTPStatus(status).phrase.lower()
-    except ValueError:
-        return "unknown"

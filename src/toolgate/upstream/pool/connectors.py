@@ -106,7 +106,7 @@ class TrialReport:
     stderr_tail: str = ""
 
 
-class _TrialListener(ConnectionListener):
+class _TrialListener:
     """Keeps a child's standard error; a trial needs no other event."""
 
     purpose: Purpose = "trial"
@@ -117,8 +117,14 @@ class _TrialListener(ConnectionListener):
     def on_stderr(self, text: bytes) -> None:
         self.stderr.add(text)
 
+    def on_notification(self, method: str, params: bytes) -> None: ...
+
     def on_session_replaced(self) -> bool:
         return True
+
+    def on_closed(self, reason: str) -> None: ...
+
+    def on_reading(self) -> None: ...
 
 
 async def try_server(record: ServerRecord, connectors: Connectors, limits: PoolLimits) -> TrialReport:

@@ -172,18 +172,13 @@ async def _read_page(
             return _Page()
         raise ListFailed(f"the server rejected `{method}`: {error.decode('utf-8', 'replace')[:_MAX_ERROR]}")
     try:
-        return _parse_page(form, response.result)
+        members, name = decode_members(response.result), LIST_MEMBERS[form.kind]
+        if name not in members:
+            raise msgspec.ValidationError(f"it has no `{name}`")
+        more = (msgspec.json.decode(members.get(member, b"null")) for member in ("nextCursor", "ttlMs"))
+        return _Page(_decode_entries(members[name]), *more)
     except UNREADABLE as exc:
         raise ListFailed(f"the response to `{method}` is not a list of {form.kind}: {exc}") from exc
-
-
-def _parse_page(form: ListForm, result: bytes) -> _Page:
-    members = decode_members(result)
-    name = LIST_MEMBERS[form.kind]
-    if name not in members:
-        raise msgspec.ValidationError(f"it has no `{name}`")
-    cursor, ttl_ms = (msgspec.json.decode(members.get(member, b"null")) for member in ("nextCursor", "ttlMs"))
-    return _Page(_decode_entries(members[name]), cursor, ttl_ms)
 
 
 def _parse_ttl_s(ttl_ms: object) -> float | None:

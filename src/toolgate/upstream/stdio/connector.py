@@ -7,7 +7,7 @@ that a child writes is bounded, and its own credentials never get into an error 
 import asyncio
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Unpack
@@ -323,15 +323,12 @@ def _shorten_command(launch: StdioLaunch) -> str:
 def find_cause(stderr: str) -> str:
     """The one or two lines with the error; empty if nothing was written."""
     lines = [line for raw in _ANSI.sub("", stderr).splitlines() if (line := raw.strip())]
-    cause = (
-        _find_npm_error(lines) or _find_uv_error(lines) or _find_exception(lines) or _find_last_line(lines)
-    )
+    npm_lines = (_NPM.fullmatch(line) for line in lines)
+    npm_error = next((one[0] for one in npm_lines if one and not _NPM_FACT.fullmatch(one["message"])), "")
+    cause = npm_error or _find_uv_error(lines) or _find_exception(lines)
+    if lines and not cause:
+        cause = next((line for line in reversed(lines) if not _TRAILER.fullmatch(line)), lines[-1])
     return cause if len(cause) <= MAX_CAUSE_CHARS else cause[: MAX_CAUSE_CHARS - 1] + "…"
-
-
-def _find_npm_error(lines: Iterable[str]) -> str:
-    found = (_NPM.fullmatch(line) for line in lines)
-    return next((one[0] for one in found if one and not _NPM_FACT.fullmatch(one["message"])), "")
 
 
 def _find_uv_error(lines: Sequence[str]) -> str:
@@ -351,9 +348,3 @@ def _find_exception(lines: Sequence[str]) -> str:
         return ""
     is_python = any(line.endswith("(most recent call last):") for line in lines)
     return errors[-1 if is_python else 0]
-
-
-def _find_last_line(lines: Sequence[str]) -> str:
-    return next(
-        (line for line in reversed(lines) if not _TRAILER.fullmatch(line)), lines[-1] if lines else ""
-    )
