@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from toolgate.chat.client_tools import ClientTools, parse_choice
 from toolgate.chat.requests import ChatOptions, check_choice, parse_chat_request, parse_gateway_options
 from toolgate.errors import InvalidChat
-from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import Members
 
 HI = [{"role": "user", "content": "hi"}]
@@ -199,7 +198,7 @@ def test_a_fault_is_named_as_openai_names_it(more: dict[str, Any], param: str, s
 
 # What is ours
 
-BUDGETS = ChatBudgetLimits(max_iterations=2)
+BUDGETS = {"max_iterations": 2}
 
 
 @pytest.mark.parametrize(

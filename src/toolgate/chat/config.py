@@ -1,16 +1,17 @@
 """The chat settings of tasks and requests: mode and budgets. They only narrow; invalid ones are errors."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import msgspec
 
 from toolgate.errors import InvalidParams, InvalidRecord
-from toolgate.model.chat import ChatBudgetLimits, ChatMode
+from toolgate.model.chat import ChatBudgets, ChatMode
 from toolgate.model.tasks import Task
 
-_HINT: Final = f"send an object with some of {', '.join(f'`{name}`' for name in ChatBudgetLimits.__slots__)}"
+_HINT: Final = f"send an object with some of {', '.join(f'`{name}`' for name in ChatBudgets.__slots__)}"
 # No upper bounds: a budget larger than that of the upstream changes nothing.
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _MODE: Final = "chat.mode"
@@ -34,17 +35,19 @@ class TaskChat:
 
     mode: ChatMode | None = None
     """None: the upstream's mode. `inject` does not override the upstream's `passthrough`."""
-    budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    """See `ChatBudgets.narrow`."""
 
 
-def parse_budgets(text: str | bytes) -> ChatBudgetLimits:
-    """Parse a JSON object with some of the budgets. Raises InvalidParams."""
+def parse_budgets(text: str | bytes) -> dict[str, int]:
+    """Parse a JSON object with limits for some of the budgets. Raises InvalidParams."""
     try:
         sent = msgspec.json.decode(text, type=_BudgetsBody)
     except (msgspec.DecodeError, UnicodeError) as exc:
         raise InvalidParams(f"invalid value: {exc}", hint=_HINT) from exc
     json.loads(text, object_pairs_hook=_check_unique_names)
-    return ChatBudgetLimits(**msgspec.to_builtins(sent))
+    limits: dict[str, int] = msgspec.to_builtins(sent)  # without unset fields
+    return limits
 
 
 def _check_unique_names(pairs: list[tuple[str, object]]) -> None:
@@ -62,7 +65,7 @@ def parse_task_chat(task: Task) -> TaskChat:
     try:
         return TaskChat(
             mode=None if mode is None else msgspec.json.decode(mode, type=ChatMode),
-            budgets=ChatBudgetLimits() if budgets is None else parse_budgets(budgets),
+            budgets={} if budgets is None else parse_budgets(budgets),
         )
     except (msgspec.DecodeError, UnicodeError) as exc:
         message = f"task `{task.task_id}`: `{_MODE}`: invalid value: {exc}"

@@ -20,7 +20,7 @@ from toolgate.chat.hidden_turns import HIDDEN_MARK, ID_PREFIX
 from toolgate.chat.parsing import get_member, parse_array, parse_members, quote
 from toolgate.errors import InvalidChat, InvalidParams
 from toolgate.model import json_text
-from toolgate.model.chat import ChatBudgetLimits, ChatMode
+from toolgate.model.chat import ChatMode
 from toolgate.model.json_text import NULL, UNREADABLE, KnownNames, Members, decode_members, encode_raw
 
 _MCP: Final = "mcp."
@@ -46,7 +46,8 @@ _NO_CALL: Final = msgspec.Raw(b'"none"')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
     mode: ChatMode | None = None
-    budgets: ChatBudgetLimits = field(default_factory=ChatBudgetLimits)
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    """See `ChatBudgets.narrow`."""
     explain: bool = False
     """Whether the response explains the decision on each tool."""
     progress: bool = False

@@ -1,7 +1,7 @@
 """Chat: the upstreams that serve models, and the limits of a conversation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from toolgate.model.servers import EMPTY
@@ -25,22 +25,9 @@ class ChatBudgets:
     wall_clock_ms: int = 300_000
     """The time limit of models and tools together."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatBudgetLimits:
-    """Limits that a task or a request narrows. None: unchanged."""
-
-    max_iterations: int | None = None
-    max_total_tool_calls: int | None = None
-    max_tool_output_bytes: int | None = None
-    tool_timeout_ms: int | None = None
-    wall_clock_ms: int | None = None
-
-    def of(self, budgets: ChatBudgets) -> ChatBudgets:
-        """`budgets` with the smaller of each limit."""
-        limits = {one.name: getattr(budgets, one.name) for one in fields(self)}
-        narrower = {name: most for name in limits if (most := getattr(self, name)) is not None}
-        return ChatBudgets(**limits | {name: min(most, limits[name]) for name, most in narrower.items()})
+    def narrow(self, limits: Mapping[str, int]) -> "ChatBudgets":
+        """The smaller of each budget and its limit, by the name of the field."""
+        return replace(self, **{name: min(most, getattr(self, name)) for name, most in limits.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ import pytest
 from tests.surfaces.mcp.mcp_world import task
 from tests.surfaces.wasm.guest_world import TASK, GuestWorld, PlayedGuest, open_guest_world
 from tests.upstream.memory_link import MemoryNet, record
-from toolgate.model.chat import ChatBudgetLimits
 from toolgate.policy.layers import SessionRequest, parse_session_params
 from toolgate.policy.scope import ScopeLimits
 from toolgate.surfaces.wasm.chat_session import GuestChat, SessionParams
@@ -213,9 +212,12 @@ async def test_what_is_a_models_is_forwarded_as_it_was_written_and_nothing_else(
             "tool_choice": b"null",
         }
         assert (params.text("model"), params.text("backend"), params.arena) == ("m", "b", (64, 0))
-        assert params.budgets == ChatBudgetLimits(
-            wall_clock_ms=30_000, max_iterations=6, max_total_tool_calls=9, max_tool_output_bytes=256
-        )
+        assert params.budgets == {
+            "wall_clock_ms": 30_000,
+            "max_iterations": 6,
+            "max_total_tool_calls": 9,
+            "max_tool_output_bytes": 256,
+        }
 
     await play(world, story)
 

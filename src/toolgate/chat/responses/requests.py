@@ -82,9 +82,8 @@ def parse_responses_request(body: Members) -> ResponsesRequest:
     implied = {"mcp.enabled": True, **({_SERVERS: labels} if narrows else {})} if labels else {}
     max_calls = _parse_max_tool_calls(get_member(sent, "max_tool_calls"))
     if max_calls is not None:
-        limit = options.budgets.max_total_tool_calls
-        limit = max_calls if limit is None else min(max_calls, limit)
-        options = replace(options, budgets=replace(options.budgets, max_total_tool_calls=limit))
+        limit = min(max_calls, options.budgets.get("max_total_tool_calls", max_calls))
+        options = replace(options, budgets={**options.budgets, "max_total_tool_calls": limit})
     return ResponsesRequest(
         members={name: raw for name, raw in sent.items() if name not in _PARSED},
         sent=sent,

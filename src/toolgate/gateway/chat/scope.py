@@ -70,7 +70,7 @@ def resolve_chat_scope(
     modes = (upstream.mode, task_chat.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
     is_enabled = request.enabled if request.enabled is not None else caller.effective_task_id is not None
-    budgets = options.budgets.of(task_chat.budgets.of(upstream.budgets))
+    budgets = upstream.budgets.narrow(task_chat.budgets).narrow(options.budgets)
     injects = mode == "inject" and is_enabled
     return ChatScope(
         upstream=upstream, model=name, caller=caller, mode=mode, budgets=budgets, injects=injects

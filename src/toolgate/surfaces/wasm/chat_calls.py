@@ -30,7 +30,6 @@ from toolgate.gateway.chat.session import (
 )
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
-from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.invocations import InvocationCall
 from toolgate.model.json_text import UNREADABLE, Members, as_object, decode_members, encode_raw
 from toolgate.surfaces.wasm import chat_session
@@ -129,10 +128,11 @@ class ChatSend:
         if backend and scope.upstream.upstream_id != backend:
             raise UnknownModel(f"chat upstream `{backend[:200]}` does not serve this model")
         left_s = context.deadline_s - asyncio.get_running_loop().time()
-        left = ChatBudgetLimits(
-            max_total_tool_calls=max(context.calls.left, 0), wall_clock_ms=max(round(left_s * 1e3), 0)
-        )
-        return replace(scope, budgets=left.of(params.budgets.of(scope.budgets)))
+        left = {
+            "max_total_tool_calls": max(context.calls.left, 0),
+            "wall_clock_ms": max(round(left_s * 1e3), 0),
+        }
+        return replace(scope, budgets=scope.budgets.narrow(params.budgets).narrow(left))
 
     async def _prompt_once(self, session: CompletionSession, scope: ChatScope) -> SendResult:
         self.guest.context.calls.model_asks += 1

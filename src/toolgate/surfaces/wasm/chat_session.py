@@ -25,7 +25,6 @@ from toolgate.chat.parsing import MAX_MESSAGES
 from toolgate.chat.requests import ChatRequest, parse_chat_request
 from toolgate.errors import BodyTooLarge, InvalidParams, TooManyTools
 from toolgate.gateway.chat.session import CallerToolFailed
-from toolgate.model.chat import ChatBudgetLimits
 from toolgate.model.json_text import UNREADABLE, KnownNames, Members, decode_members, encode_raw
 from toolgate.policy.layers import parse_session_params
 from toolgate.surfaces.wasm.context import HostLimits, TaskContext, TaskGuest, decode_text
@@ -129,11 +128,11 @@ class SessionParams:
         return self._values.get("tool_arena_ptr", 0), self._values.get("tool_arena_len", 0)
 
     @property
-    def budgets(self) -> ChatBudgetLimits:
+    def budgets(self) -> Mapping[str, int]:
         """The limits of one send. They only narrow other budgets."""
         values = self._values
         narrowed = ((key, *limit) for key, limit in _NUMBERS.items() if key in values)
-        return ChatBudgetLimits(**{budget: max(values[key], least) for key, budget, least in narrowed})
+        return {budget: max(values[key], least) for key, budget, least in narrowed}
 
 
 async def _check_scope(context: TaskContext, params: Mapping[str, Any]) -> None:
