@@ -58,10 +58,10 @@ def lease_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What leases are measured by, on every engine."""
     clock = Clock()
 
-    def read_clock_ms(_connection: Connection) -> int:
+    def read_clock_ms(_store: object, _connection: Connection) -> int:
         return clock()
 
-    monkeypatch.setattr("toolgate.registry.store.postgresql.read_clock_ms", read_clock_ms)
+    monkeypatch.setattr("toolgate.registry.store.postgresql.PostgresStore._read_clock_ms", read_clock_ms)
     return clock
 
 

@@ -124,12 +124,6 @@ def decline(decision: ElicitedDecision) -> ApprovalVerdict:
     return ApprovalVerdict("denied", decision.approval_id, reason=DECLINED)
 
 
-def continues_call(used: CallApproval, request: ApprovalRequest, now_ms: int) -> bool:
-    """Whether `request` is the next round of the call that used the approval."""
-    is_recent = used.used_ms is not None and now_ms - used.used_ms < ROUND_MS
-    return is_recent and used.rounds + 1 == request.round
-
-
 def make_verdict(approval: CallApproval, outcome: ApprovalOutcome) -> ApprovalVerdict:
     reason = approval.reason if outcome == "denied" else ""
     return ApprovalVerdict(outcome, approval.approval_id, approval.expires_ms, reason)

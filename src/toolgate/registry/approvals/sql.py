@@ -208,14 +208,14 @@ def _needs_notice(now_ms: int) -> ColumnElement[bool]:
 
 
 def _continue_call(connection: Connection, request: ApprovalRequest, now_ms: int) -> ApprovalVerdict | None:
+    """Grant the next round of a call that used its approval."""
     query = select(APPROVALS).where(
         _ROW.binding == request.binding, _ROW.state == "used", _ROW.used_ms > now_ms - rules.ROUND_MS
     )
     for row in connection.execute(query.order_by(_ROW.position).with_for_update()).all():
-        used = _approval(row)
-        if rules.continues_call(used, request, now_ms):
-            _update(connection, used.approval_id, rounds=request.round)
-            return rules.make_verdict(used, "granted")
+        if row.rounds + 1 == request.round:
+            _update(connection, row.id, rounds=request.round)
+            return rules.make_verdict(_approval(row), "granted")
     return None
 
 

@@ -173,6 +173,15 @@ def _connect(engine: Engine, version: int) -> tuple[Connection, statements.Store
     return connection, head
 
 
+def _verify(connection: Connection) -> statements.StoreHead:
+    """Check every page and every record. Damage in the log shows when the log is read."""
+    problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+    if problem != "ok":
+        raise statements.DamagedRow(str(problem))
+    statements.read_listing(connection)
+    return statements.read_head(connection)
+
+
 def _hold_write_lock(connection: Connection) -> None:
     """Hold the write lock between transactions: other programs may read the file but must not write to it.
 
@@ -183,15 +192,6 @@ def _hold_write_lock(connection: Connection) -> None:
     with suppress(sqlite3.Error):
         if not dbapi.in_transaction:
             dbapi.execute(_BEGIN)
-
-
-def _verify(connection: Connection) -> statements.StoreHead:
-    """Check every page and every record. Damage in the log shows when the log is read."""
-    problem = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
-    if problem != "ok":
-        raise statements.DamagedRow(str(problem))
-    statements.read_listing(connection)
-    return statements.read_head(connection)
 
 
 @contextmanager

@@ -27,7 +27,13 @@ from toolgate.registry.files.directory import (
     fingerprint,
     scan_directory,
 )
-from toolgate.registry.records.codec import RecordDiff, diff_server, encode_record, namespace_of
+from toolgate.registry.records.codec import (
+    DiffOperation,
+    RecordDiff,
+    diff_fields,
+    encode_record,
+    namespace_of,
+)
 from toolgate.registry.store.sql_store import Store
 
 ACTOR: Final = "directory"
@@ -144,7 +150,10 @@ class _Planner:
             before = self.stored[name].body if name in self.stored else None
             if before != body:
                 writes.append(RecordWrite(kind="server", id=name, body=body, actor=f"{_ACTOR_PREFIX}{file}"))
-                diffs.append(diff_server(name, file, before=before, after=body))
+                operation: DiffOperation
+                operation = "added" if before is None else "removed" if body is None else "changed"
+                fields = diff_fields("server", before, body)
+                diffs.append(RecordDiff(operation=operation, server_id=name, file=file, fields=fields))
         return tuple(writes), tuple(diffs)
 
 

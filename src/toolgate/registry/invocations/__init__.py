@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.errors import NotFound
 from toolgate.model.invocations import (
     ENDED,
     MAX_LOG_BYTES,
@@ -119,14 +118,13 @@ class InvocationEntry:
 
 
 class ReportEffect(NamedTuple):
-    """The effect of a report. `entry` None: it changes nothing."""
+    """The effect of a report of the node that has the lease."""
 
     verdict: LeaseVerdict
-    entry: InvocationEntry | None
+    entry: InvocationEntry
     lines: Sequence[LogLine]
 
 
-LOST_REPORT: Final = ReportEffect("lost", None, ())
 encode_line: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -168,10 +166,11 @@ def apply_report(
     lines: Sequence[LogLine],
     ending: InvocationResult | None,
     now_ms: int,
-) -> ReportEffect:
+) -> ReportEffect | None:
+    """Return the effect of a report. None: the node no longer has the lease."""
     known = entry.invocation
     if known.state != "running" or known.attempt != attempt:
-        return LOST_REPORT
+        return None
     fresh = [line for line in lines if line.seq > entry.heard]
     numbered = [replace(line, seq=entry.lines + n) for n, line in enumerate(fresh, start=1)]
     started_ms = now_ms if known.started_ms is None else known.started_ms
@@ -223,7 +222,3 @@ def _end(entry: InvocationEntry, ending: InvocationResult, now_ms: int) -> Invoc
 
 def _update(entry: InvocationEntry, **changed: Any) -> InvocationEntry:
     return replace(entry, invocation=replace(entry.invocation, **changed))
-
-
-def invocation_not_found(invocation_id: str) -> NotFound:
-    return NotFound(f"no invocation `{invocation_id}`")

@@ -16,7 +16,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row, delete, func, select
 
-from toolgate.errors import Conflict, QueueFull, ToolgateError
+from toolgate.errors import Conflict, NotFound, QueueFull, ToolgateError
 from toolgate.model.invocations import (
     ENDED,
     MAX_LOG_BYTES,
@@ -99,11 +99,9 @@ class Invocations(SharedTable):
             """Return the verdict, and whether the invocation is queued again."""
             now_ms = self.read_clock_ms(connection)
             position, entry = _lock(connection, invocation_id)
-            if entry is None:
+            effect = entry and rules.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
+            if effect is None:
                 return "lost", False
-            effect = rules.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
-            if effect.entry is None:
-                return effect.verdict, False
             _store(connection, [(position, effect.entry)])
             if effect.lines:
                 _append(connection, position, effect.lines)
@@ -123,7 +121,7 @@ class Invocations(SharedTable):
         now_ms = self.read_clock_ms(connection)
         position, entry = _lock(connection, invocation_id)
         if entry is None:
-            raise rules.invocation_not_found(invocation_id)
+            raise NotFound(f"no invocation `{invocation_id}`")
         after = rules.cancel_entry(entry, now_ms)
         if after is not entry:
             _store(connection, [(position, after)])

@@ -5,7 +5,7 @@ never checked again. A difference never shows a secret.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import ValidationError
@@ -116,12 +116,12 @@ def _validate(model: type[StrictBody], body: Mapping[str, Any], *, strict: bool)
 def _encode(value: object) -> dict[str, Any]:
     """Encode a dataclass: its fields in declared order, without fields at their defaults."""
     assert is_dataclass(value)
-    pairs = ((field, getattr(value, field.name)) for field in fields(value))
-    return {field.name: _encode_value(content) for field, content in pairs if content != _default_of(field)}
-
-
-def _default_of(field: Field[Any]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    encoded = {}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if content != (field.default if field.default_factory is MISSING else field.default_factory()):
+            encoded[field.name] = _encode_value(content)
+    return encoded
 
 
 def _encode_value(value: object) -> object:
@@ -167,14 +167,6 @@ class RecordDiff:
 
     def __str__(self) -> str:
         return f"{self.operation} {self.details}"
-
-
-def diff_server(server_id: str, file: str, *, before: Body | None, after: Body | None) -> RecordDiff:
-    """Return the difference between two bodies of a server. None: it does not exist."""
-    operation: DiffOperation = "added" if before is None else "removed" if after is None else "changed"
-    return RecordDiff(
-        operation=operation, server_id=server_id, file=file, fields=diff_fields("server", before, after)
-    )
 
 
 def diff_fields(kind: Kind, before: Body | None, after: Body | None) -> tuple[FieldDiff, ...]:

@@ -118,17 +118,11 @@ class _ReplicaChannel:
             credentials = grpc.ssl_channel_credentials(authorities)
             self.channel = grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 
-    async def call(self, method: str, request: Message, response: type[A], timeout_s: float) -> A:
-        """Make a unary call."""
-        with self._begin(self.channel.unary_unary, method, request, response, timeout_s) as call:
-            found: A = await call
-            return found
-
     def stream(
         self, method: str, request: Message, response: type[A], timeout_s: float | None
     ) -> AbstractContextManager[AsyncIterable[A]]:
         """Begin a call that returns a stream, and end it with the block."""
-        return self._begin(self.channel.unary_stream, method, request, response, timeout_s)
+        return self.begin(self.channel.unary_stream, method, request, response, timeout_s)
 
     def list_records(
         self, timeout_s: float
@@ -137,7 +131,7 @@ class _ReplicaChannel:
         return self.stream("ListRecords", request, node_pb2.ListRecordsResponse, timeout_s)
 
     @contextmanager
-    def _begin(
+    def begin(
         self, open_method: Any, method: str, request: Message, response: type[A], timeout_s: float | None
     ) -> Iterator[Any]:
         """Yield a call, cancel it with the block, and translate the library's errors."""
@@ -184,7 +178,10 @@ class GrpcControlConnection:
     async def call(
         self, method: str, request: Message, response: type[A], *, timeout_s: float = CALL_TIMEOUT_S
     ) -> A:
-        return await self._replica().call(method, request, response, timeout_s)
+        replica = self._replica()
+        with replica.begin(replica.channel.unary_unary, method, request, response, timeout_s) as call:
+            found: A = await call
+            return found
 
     async def list_records(self) -> RecordList:
         async with self._rotate_on_failure() as replica:

@@ -97,14 +97,11 @@ def parse_listing(listing: RecordList) -> RegistryState:
 
 async def apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
     """Return `state` after one transaction. Only the maps of the kinds it touches are replaced."""
-    if len(batch.changes) <= PARSED_AT_ONCE:
-        return _apply_batch(state, batch)
-    return await asyncio.to_thread(_apply_batch, state, batch)
-
-
-def _apply_batch(state: RegistryState, batch: ChangeBatch) -> RegistryState:
     moved = replace(state, revision=batch.revision, digest=batch.digest)
-    return _apply_bodies(moved, ((change.kind, change.id, change.after) for change in batch.changes))
+    bodies = [(change.kind, change.id, change.after) for change in batch.changes]
+    if len(bodies) <= PARSED_AT_ONCE:
+        return _apply_bodies(moved, bodies)
+    return await asyncio.to_thread(_apply_bodies, moved, bodies)
 
 
 def find_changed_principals(before: RegistryState | None, after: RegistryState) -> frozenset[str] | None:

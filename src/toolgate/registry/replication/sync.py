@@ -272,12 +272,8 @@ class NodeSync:
             # Without a watch there is nothing to compare, and the node is reconnecting.
             if self._timeout is not None and await self._is_behind():
                 self._is_relist_due = True
-                self._end_watch()
-
-    def _end_watch(self) -> None:
-        timeout = self._timeout
-        if timeout is not None and not timeout.expired():
-            timeout.reschedule(_now_s())
+                if self._timeout is not None and not self._timeout.expired():
+                    self._timeout.reschedule(_now_s())  # ends the watch
 
     async def _is_behind(self) -> bool:
         """Whether the control plane has advanced without the watch, and is not just a moment ahead of it."""
@@ -285,9 +281,8 @@ class NodeSync:
         try:
             found = await self.connection.newest()
         except ToolgateError as exc:
-            _log.debug(
-                "a poll of the control plane failed: %s", exc
-            )  # the watch decides whether it is available
+            # The watch decides whether it is available.
+            _log.debug("a poll of the control plane failed: %s", exc)
             return False
         if self._position.epoch != before.epoch:
             return False  # it listed meanwhile, so the found position may be older

@@ -226,7 +226,8 @@ class PostgresStore(Store):
 
     def _read_clock_ms(self, connection: Connection) -> int:
         """Read the database's clock: clocks of replicas may differ by minutes, and a lease lasts seconds."""
-        return read_clock_ms(connection)
+        milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
+        return milliseconds
 
     def _on_committed(self, batch: ChangeBatch) -> None:
         """Do nothing: commits are published from the log, in its order."""
@@ -244,11 +245,6 @@ class PostgresStore(Store):
             return statements.read_batches(connection, after, upto)
 
         return await self._transactions.read(read)
-
-
-def read_clock_ms(connection: Connection) -> int:
-    milliseconds: int = connection.execute(_CLOCK_MS).scalar_one()
-    return milliseconds
 
 
 def _now_s() -> float:
