@@ -23,7 +23,7 @@ from toolgate.model.names import MAX_SERVER_ID, MAX_TOOL_NAME, ToolRef, is_tool_
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.servers import PackageRef
 from toolgate.model.tools import ToolDefinition
-from toolgate.packages.foreign_manifests import DESCRIBING, upgrade_manifest
+from toolgate.packages.foreign_manifests import DESCRIBING, JsonObject, upgrade_manifest
 from toolgate.registry.records.body import (
     UNKNOWN_FIELD,
     FieldProblem,
@@ -218,8 +218,6 @@ def _check_tools(
         tools.append(checked)
     return tools, problems
 
-
-JsonObject = dict[str, Any]
 
 # Repeated in the published schema, which does not include validators.
 _ID: Final = {"pattern": "^[a-z0-9]+([-_][a-z0-9]+)*$", "maxLength": MAX_SERVER_ID}

@@ -30,8 +30,9 @@ class LoginStage:
     async def finish(
         self, response: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""
     ) -> Login:
-        came_back = {"state": response["state"], "code": response["code"], "issuer": response.get("iss")}
-        return await self.logins.finish(LoginKey(server, owner), principal=principal, **came_back)
+        state, code, issuer = response["state"], response["code"], response.get("iss")
+        key = LoginKey(server, owner)
+        return await self.logins.finish(key, principal=principal, state=state, code=code, issuer=issuer)
 
     async def log_in(self, world: OAuthWorld, record: ServerRecord) -> Login:
         return await self.finish(world.authority.negotiate(await self.begin(record)))

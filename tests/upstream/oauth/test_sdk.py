@@ -159,8 +159,9 @@ async def test_a_login_to_a_server_of_the_sdk(
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
         response = await agree(begun.url)
-        came_back = {"state": response["state"], "code": response["code"], "issuer": response.get("iss")}
-        login = await logins.finish(LoginKey("sdk"), principal="ada", **came_back)
+        state, code, issuer = response["state"], response["code"], response.get("iss")
+        key = LoginKey("sdk")
+        login = await logins.finish(key, principal="ada", state=state, code=code, issuer=issuer)
         link = await opener(record, RecordingListener(), known_revision=era)
         first = await call(link, "first")
         await link.aclose()

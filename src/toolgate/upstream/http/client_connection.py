@@ -119,12 +119,12 @@ class HttpClientConnection(asyncio.Protocol):
     _loop: asyncio.AbstractEventLoop
     _transport: asyncio.Transport = field(init=False)
     _parser: httptools.HttpResponseParser = field(init=False)
-    _status: int = field(init=False)
-    _headers: dict[bytes, bytes] = field(init=False)
-    _body: bytes | bytearray = field(init=False)
-    _head_bytes: int = field(init=False)
-    _is_framed: bool = field(init=False)
     _: KW_ONLY
+    _status: int = 0
+    _headers: dict[bytes, bytes] = field(default_factory=dict)
+    _body: bytes | bytearray = b""
+    _head_bytes: int = 0
+    _is_framed: bool = True
     _waiter: asyncio.Future[HttpResponse] | None = None
     _sink: StreamSink | None = None
     _drain: asyncio.TimerHandle | None = None
@@ -155,7 +155,6 @@ class HttpClientConnection(asyncio.Protocol):
 
     def __post_init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        self._reset_response()
 
     def exchange(
         self, request: bytes, sink: StreamSink | None, deadline: float | None
@@ -351,9 +350,6 @@ class HttpClientConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if not self.has_request:
             self.drop()  # a second response would be taken for the next request's
-        self._reset_response()
-
-    def _reset_response(self) -> None:
         self._status = 0
         self._headers = {}
         self._body = b""

@@ -107,9 +107,6 @@ class HttpPool:
         `is_retry`: do not reuse a kept connection if a new one can be opened.
         """
         connection = (None if is_retry else self._take_idle()) or await self._obtain(deadline)
-        if self._is_closed:
-            connection.drop()
-            raise ConnectFailed(_CLOSED)
         waiter = connection.exchange(request, sink, deadline)
         try:
             return await waiter
@@ -124,9 +121,6 @@ class HttpPool:
         The caller must `abandon` the future on the connection in the end.
         """
         connection = (None if is_retry else self._take_idle()) or await self._obtain(deadline)
-        if self._is_closed:
-            connection.drop()
-            raise ConnectFailed(_CLOSED)
         return connection, connection.exchange(request, sink, deadline)
 
     def close(self) -> None:
@@ -225,6 +219,9 @@ class HttpPool:
             raise
         self._failed_connects = 0
         self._connections.add(connection)
+        if self._is_closed:
+            connection.drop()
+            raise ConnectFailed(_CLOSED)
         return connection
 
     async def _connect_in_time(self) -> HttpClientConnection:

@@ -19,7 +19,7 @@ import msgspec
 from toolgate import __version__
 from toolgate.model.http import HEADER_NAME, is_reserved_header
 from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
-from toolgate.model.servers import EMPTY, HttpEndpoint, ServerRecord
+from toolgate.model.servers import EMPTY, HttpEndpoint
 from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_endpoint_credentials
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
@@ -194,14 +194,10 @@ class EndpointResolver:
     tls: ssl.SSLContext | None = None
     """Holds the trusted authorities; by default, the system's."""
 
-    def resolve_server(self, record: ServerRecord) -> ResolvedEndpoint:
-        """The endpoint of a server. Raises StartFailed. The caller closes the pool."""
-        if record.http is None:
+    def resolve(self, endpoint: HttpEndpoint | None) -> ResolvedEndpoint:
+        """Resolve the `http` part of a record. Raises StartFailed. The caller closes the pool."""
+        if endpoint is None:
             raise StartFailed("its record has no `http` part", fatal=True)
-        return self.resolve(record.http)
-
-    def resolve(self, endpoint: HttpEndpoint) -> ResolvedEndpoint:
-        """Raises StartFailed. The caller closes the pool."""
         url, headers = self.secrets.expand(endpoint.url), self.secrets.build_http_headers(endpoint)
         try:
             target = parse_target(url)

@@ -224,7 +224,7 @@ class SseLegacyConnector:
         self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> SseLegacyConnection:
         server_id = record.server_id
-        resolved = self._resolver.resolve_server(record)
+        resolved = self._resolver.resolve(record.http)
         max_event_bytes, max_noise = self._resolver.limits.max_body_bytes, self.max_noise
         connection = SseLegacyConnection(
             resolved, self._numbers, listener, max_event_bytes=max_event_bytes, max_noise=max_noise

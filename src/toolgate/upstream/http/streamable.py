@@ -102,7 +102,16 @@ class StatefulConnection(StreamableConnection):
             body = messages.encode_request(number, method, params)
             # Only stateless servers check headers that mirror a body; the trace is for both revisions.
             head_lines = encode_trace_headers(headers) if headers else b""
-            response = await self._exchange_in_session(key, method, body, deadline, head_lines=head_lines)
+            session = self._session
+            try:
+                response = await self._post(key, method, body, deadline, head_lines=head_lines)
+            except RequestRejected as exc:
+                if session.id is None or not _means_session_lost(exc):
+                    raise
+                await self._wait_for_renewal(session, deadline)
+                if method == "tools/call" and not self._takes_calls:
+                    raise SessionReplaced from exc
+                response = await self._post(key, method, body, deadline, head_lines=head_lines)
             if method == "ping":
                 await relay.settle(key)  # see `DedicatedConnection`
         except RequestRejected as exc:
@@ -116,20 +125,6 @@ class StatefulConnection(StreamableConnection):
             return response
         finally:
             relay.leave(key)
-
-    async def _exchange_in_session(
-        self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes
-    ) -> messages.IncomingMessage:
-        session = self._session
-        try:
-            return await self._post(key, method, body, deadline, head_lines=head_lines)
-        except RequestRejected as exc:
-            if session.id is None or not _means_session_lost(exc):
-                raise
-        await self._wait_for_renewal(session, deadline)
-        if method == "tools/call" and not self._takes_calls:
-            raise SessionReplaced
-        return await self._post(key, method, body, deadline, head_lines=head_lines)
 
     async def _post(
         self, key: bytes, method: str, body: bytes, deadline: float, *, head_lines: bytes = b""
@@ -275,7 +270,7 @@ class StreamableConnector:
     async def __call__(
         self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
     ) -> StreamableConnection:
-        resolved = self._resolver.resolve_server(record)
+        resolved = self._resolver.resolve(record.http)
         with contextlib.ExitStack() as failed:
             failed.callback(resolved.pool.close)
             redactor = messages.Redactor(resolved.credentials)

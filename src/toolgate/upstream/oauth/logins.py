@@ -89,6 +89,8 @@ class Logins:
     """The logins of a process that calls servers and keeps files."""
 
     def __init__(self, authorizer: Authorizer, grants: GrantFiles, *, clock_s: Callable[[], float]) -> None:
+        self.own_url = authorizer.own_url
+        """The URL of the gateway's client metadata; None if authorization servers could not read it."""
         self._authorizer = authorizer
         self._grants = grants
         self._clock_s = clock_s
@@ -96,11 +98,6 @@ class Logins:
         self._beginning: Counter[str] = Counter()
         self._servers: Mapping[str, ServerRecord] | None = None
         self._principal_exists: PrincipalExists = lambda _principal_id: True
-
-    @property
-    def own_url(self) -> str | None:
-        """The URL of the gateway's client metadata; None if authorization servers could not read it."""
-        return self._authorizer.own_url
 
     async def begin(
         self, record: ServerRecord, *, principal: str, redirect_uri: str, scopes: Collection[str] = ()

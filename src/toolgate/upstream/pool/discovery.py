@@ -328,7 +328,10 @@ class ServerDiscovery:
         schedules = self._schedules
         results = {kind: one.result for kind, one in schedules.items() if one.result is not None}
         details = ((kind, one.detail) for kind, one in schedules.items() if one.detail)
-        state = self._state
+        state: ListState = "ready"
+        if schedules["tools"].result is None:
+            failure = schedules["tools"].failure
+            state = "pending" if failure is None else failure.state
         tools = ServerTools(
             record=self.tools.record,
             state=state,
@@ -352,10 +355,3 @@ class ServerDiscovery:
     def _ttl_s(self) -> float:
         """How long a list is good if the server names no time."""
         return self.tools.record.list_ttl_s or self._limits.list_ttl_s
-
-    @property
-    def _state(self) -> ListState:
-        tools = self._schedules["tools"]
-        if tools.result is not None:
-            return "ready"
-        return "pending" if tools.failure is None else tools.failure.state
