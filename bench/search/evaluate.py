@@ -53,7 +53,7 @@ async def open_searching(model: Path | None, entries: Sequence[SearchEntry]) -> 
 async def print_figures(name: str, searching: HybridIndex, sets: dict[str, list[Query]]) -> None:
     for label, queries in sets.items():
         rankings = {
-            query: [hit.key for hit in await searching.search(query.text, limit=DEPTH, within=None)] for query in queries
+            query: await searching.search(query.text, limit=DEPTH, within=None) for query in queries
         }
         for part, belongs in PARTS.items():
             chosen = [query for query in queries if belongs(query)]

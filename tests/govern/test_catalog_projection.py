@@ -67,7 +67,7 @@ async def copied(store: MemoryStore) -> MemoryStore:
 
 
 async def found(keeper: CatalogProjection, words: str) -> list[str]:
-    return [hit.key for hit in await keeper.searching.search(words, limit=10, within=None)]
+    return await keeper.searching.search(words, limit=10, within=None)
 
 
 async def rows_of(world: RestWorld, package_id: str) -> list[CatalogRow]:

@@ -271,13 +271,6 @@ _SYNONYM_WEIGHT: Final = 0.3  # of a synonym, compared with the word itself
 _MAX_DEAD: Final = 1_000  # deleted documents before cleaning up pays
 
 
-class SearchHit(NamedTuple):
-    """A result. Scores of different queries do not compare."""
-
-    key: str
-    score: float
-
-
 class _Field(NamedTuple):
     """The weight of a term in a field, the usual number of terms in it, and b of BM25."""
 
@@ -351,8 +344,8 @@ class SearchIndex:
         self._show(added=range(0), gone=known.documents)
         self._clean_up()
 
-    def search(self, query: str, *, limit: int, within: Container[str] | None = None) -> list[SearchHit]:
-        """The best results for `query`; equal scores by key. Documents not `within` are ignored
+    def search(self, query: str, *, limit: int, within: Container[str] | None = None) -> list[str]:
+        """The keys of the best results for `query`; equal scores by key. Documents not `within` are ignored
         completely."""
         shown = self._shown
         visible = shown.live
@@ -446,21 +439,21 @@ def _score(postings: dict[str, _Posting], visible: bytes, weights_by_term: dict[
     return scores
 
 
-def _take_best(keys: list[str], scores: list[float], limit: int) -> list[SearchHit]:
+def _take_best(keys: list[str], scores: list[float], limit: int) -> list[str]:
     if limit < 1:
         return []
     # Scores alone sort many times faster than with their keys, which matter only near the limit.
     ordered = sorted(filter(None, scores), reverse=True)
     floor = ordered[:limit][-1] if ordered else math.inf
     found = [(-score, keys[document]) for document, score in enumerate(scores) if score >= floor]
-    return [SearchHit(key, -negated) for negated, key in sorted(found)[:limit]]
+    return [key for _, key in sorted(found)[:limit]]
 
 
 # The usual value is 60, for rankings of thousands. These are short, and their first places matter more.
 _DAMPING: Final = 20
 
 
-def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[SearchHit]:
+def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[str]:
     """Merge several rankings (each best first, without duplicates) by reciprocal rank; equal scores by
     key."""
     votes: defaultdict[str, list[float]] = defaultdict(list)
@@ -468,5 +461,4 @@ def fuse_rankings(rankings: Sequence[Sequence[str]], *, limit: int) -> list[Sear
         for place, key in enumerate(ranking, start=1):
             votes[key].append(1 / (_DAMPING + place))
     # An exact sum: the order of rankings must not decide between equals.
-    hits = [SearchHit(key, fsum(shares)) for key, shares in votes.items()]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.key))[:limit]
+    return sorted(votes, key=lambda key: (-fsum(votes[key]), key))[:limit]

@@ -6,7 +6,7 @@ similar name in a hint.
 
 import asyncio
 from bisect import bisect_right
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,16 +27,6 @@ SEARCH: Final = "search"
 """A path segment that cannot be the id of a category."""
 MAX_FOUND: Final = 1_000  # the most hits of one search; a choice: better words find more than more pages
 MAX_NAME_CHARS: Final = 100  # of an unknown name, in messages and comparisons
-
-
-class CatalogCategory(NamedTuple):
-    """A category, and the part of it that one caller sees."""
-
-    id: str
-    """Its path segment."""
-    name: str
-    packages: int
-    tools: int
 
 
 class CatalogQuery(NamedTuple):
@@ -77,28 +67,24 @@ def count_tools(rows: Iterable[CatalogRow]) -> int:
     return sum(row.tool_name != ALL_TOOLS for row in rows)
 
 
-def list_categories(shown: VisibleCatalog) -> list[CatalogCategory]:
-    """Sorted by id."""
-    packages: Counter[str] = Counter()
-    tools: Counter[str] = Counter()
+def group_packages(shown: VisibleCatalog) -> Mapping[str, Sequence[Sequence[CatalogRow]]]:
+    """The rows of each package, by the id of its category. Both are sorted by id."""
+    groups: dict[str, list[Sequence[CatalogRow]]] = defaultdict(list)
     for rows in shown.packages.values():
-        name = category_of(rows[0])
-        packages[name] += 1
-        tools[name] += count_tools(rows)
-    return sorted(
-        CatalogCategory(category_id(name), name, count, tools[name]) for name, count in packages.items()
-    )
+        groups[category_id(category_of(rows[0]))].append(rows)
+    return dict(sorted(groups.items()))
 
 
-def list_packages(shown: VisibleCatalog, category: str) -> Sequence[tuple[str, Sequence[CatalogRow]]]:
-    """The packages of the category with this id, sorted by id, with their rows. Raises NotFound."""
-    found = [one for one in shown.packages.items() if category_id(category_of(one[1][0])) == category]
-    if found:
-        return found
+def list_packages(shown: VisibleCatalog, category: str) -> Sequence[Sequence[CatalogRow]]:
+    """The rows of each package of the category with this id, sorted by package. Raises NotFound."""
+    groups = group_packages(shown)
+    if category in groups:
+        return groups[category]
     if category in shown.packages:
         hint = f"`{category}` is a package: get `/api/catalog/{category}/tools`"
     else:
-        hint = _suggest_similar(category, {one.id: one.name for one in list_categories(shown)}, "categories")
+        names = {one: category_of(packages[0][0]) for one, packages in groups.items()}
+        hint = _suggest_similar(category, names, "categories")
     raise NotFound(f"no category `{category[:MAX_NAME_CHARS]}`", hint=hint)
 
 
@@ -106,7 +92,7 @@ def read_package(shown: VisibleCatalog, package_id: str) -> Sequence[CatalogRow]
     """The rows of one package, or of a server without one. Raises NotFound."""
     if package_id in shown.packages:
         return shown.packages[package_id]
-    if any(one.id == package_id for one in list_categories(shown)):
+    if package_id in group_packages(shown):
         hint = f"`{package_id}` is a category: get `/api/catalog/{package_id}`"
     else:
         hint = _suggest_similar(package_id, {one: one for one in shown.packages}, "packages")
@@ -126,7 +112,7 @@ async def search_catalog(
         async with asyncio.timeout(control.limits.search_wait_s):
             await control.catalog.indexed.wait()
     hits = await control.catalog.searching.search(query.text, limit=MAX_FOUND, within=rows)
-    return [rows[hit.key] for hit in hits if hit.key in rows]
+    return [rows[key] for key in hits if key in rows]
 
 
 def _suggest_similar(text: str, names: Mapping[str, str], what: str) -> str:

@@ -9,7 +9,7 @@ RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size
 
 
 def keys(rankings: list[list[str]], limit: int = 100) -> list[str]:
-    return [hit.key for hit in fuse_rankings(rankings, limit=limit)]
+    return fuse_rankings(rankings, limit=limit)
 
 
 def test_what_both_find_comes_before_what_one_finds_first() -> None:
@@ -29,5 +29,4 @@ def test_nothing_is_made_up_or_lost_and_the_order_does_not_matter(
 
     assert sorted(keys(rankings)) == sorted({key for ranking in rankings for key in ranking})
     assert hits == fuse_rankings(rankings, limit=100)[:limit]
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert keys(rankings[::-1]) == keys(rankings)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.catalog.word_search import MAX_QUERY_CHARS, MAX_QUERY_TERMS, SearchEntry, SearchHit, SearchIndex
+from toolgate.catalog.word_search import MAX_QUERY_CHARS, MAX_QUERY_TERMS, SearchEntry, SearchIndex
 
 
 def tool(key: str, description: str = "", **more: object) -> SearchEntry:
@@ -41,7 +41,7 @@ def index_of(entries: Sequence[SearchEntry]) -> SearchIndex:
 
 
 def found(index: SearchIndex, query: str, limit: int = 10, within: frozenset[str] | None = None) -> list[str]:
-    return [hit.key for hit in index.search(query, limit=limit, within=within)]
+    return index.search(query, limit=limit, within=within)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_changed_finds_the_log_and_the_differences() -> None:
     }
     index = index_of([tool(f"git.{name}", description) for name, description in git.items()] + TOOLS)
 
-    found = [hit.key for hit in index.search("what changed", limit=10)]
+    found = index.search("what changed", limit=10)
 
     assert {"git.git_log", "git.git_diff", "git.git_diff_staged", "git.git_diff_unstaged"} <= set(found)
 
@@ -209,7 +209,7 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     index = SearchIndex()
     index.put("rest", [tool(f"rest.same{number}", "steady") for number in range(100)])
     index.put("a", versions(0))
-    seen: list[list[SearchHit]] = []
+    seen: list[list[str]] = []
     is_over = threading.Event()
 
     def read() -> None:
@@ -225,7 +225,7 @@ def test_readers_see_a_group_before_a_change_or_after_it() -> None:
     reader.join(60)
 
     assert {len(hits) for hits in seen} == {20}
-    assert {len({hit.key.partition("-")[2] for hit in hits}) for hits in seen} == {1}
+    assert {len({key.partition("-")[2] for key in hits}) for hits in seen} == {1}
 
 
 def versions(number: int) -> list[SearchEntry]:

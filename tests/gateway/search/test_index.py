@@ -66,7 +66,7 @@ async def embedded(meaning: SemanticSearch) -> None:
 
 
 async def found(searching: HybridIndex, query: str, within: frozenset[str] | None = None) -> list[str]:
-    return [hit.key for hit in await searching.search(query, limit=3, within=within)]
+    return await searching.search(query, limit=3, within=within)
 
 
 class Letters:

@@ -24,7 +24,7 @@ import msgspec
 from toolgate.catalog.encoding import encode_definition
 from toolgate.catalog.find_tools import MAX_DESCRIPTION_CHARS, SearchArguments
 from toolgate.catalog.rows import fill_row, make_rows
-from toolgate.catalog.word_search import SearchEntry, SearchHit, SearchIndex, fuse_rankings, make_entry
+from toolgate.catalog.word_search import SearchEntry, SearchIndex, fuse_rankings, make_entry
 from toolgate.errors import CallTimedOut, ServerBusy, StartRefused
 from toolgate.gateway.scope.routes import Route
 from toolgate.gateway.scope.view import View
@@ -88,12 +88,12 @@ class HybridIndex:
     def groups(self) -> AbstractSet[str]:
         return self._index.groups()
 
-    async def search(self, query: str, *, limit: int, within: Container[str] | None) -> list[SearchHit]:
-        """The best matches `within`. Another thread reads `within`, too, so it must not change."""
+    async def search(self, query: str, *, limit: int, within: Container[str] | None) -> list[str]:
+        """The keys of the best matches `within`. Another thread reads `within`, too: it must not change."""
         if self._near is None:
             return self._index.search(query, limit=limit, within=within)
         depth = max(limit, DEPTH)
-        worded = [hit.key for hit in self._index.search(query, limit=depth, within=within)]
+        worded = self._index.search(query, limit=depth, within=within)
         try:
             async with asyncio.timeout(self._timeout_s):
                 near = await self._near.rank(query, limit=depth, within=within)
@@ -250,7 +250,7 @@ class ToolSearch:
         note = ""
         if has_query:
             hits = await self.index.search(arguments.query, limit=arguments.limit, within=candidates)
-            names = [candidates[hit.key] for hit in hits]
+            names = [candidates[key] for key in hits]
         if not names:
             names = list(candidates.values())[: arguments.limit]
             note = _empty_search_note(arguments.query, shown=len(names), total=len(candidates))
