@@ -4,7 +4,7 @@ import pytest
 
 from toolgate.chat.responses.requests import CarriedCall, decode_carried, encode_carried
 from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, SealedIds, Signer
-from toolgate.surfaces.openai.responses_tools import PURPOSE, RecentIds
+from toolgate.surfaces.openai.responses import PURPOSE, RecentIds
 
 CARRIED = CarriedCall("call_1", (("call_0", "zero"),), "one", "one.echo", "{}")
 ENCODED = encode_carried(CARRIED)

@@ -1,24 +1,31 @@
 """`POST /v1/responses`: parse, resolve the scope, run the chat, and respond whole or as a stream.
 
 The model's server must speak the Responses API itself: nothing is translated to chat completions.
+
+Clients carry sealed ids, valid for one principal and a limited time. A node accepts an approval once. Nodes
+do not share the ids they have seen: a principal that sends an approval to two nodes makes its own call twice,
+in its own scope.
 """
 
+import hashlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate.catalog.find_tools import CALL_TOOL
 from toolgate.chat.client_tools import check_other_tools
 from toolgate.chat.completions import build_extension
 from toolgate.chat.hidden_turns import ID_PREFIX
 from toolgate.chat.injection import inject_tools
 from toolgate.chat.requests import check_choice
-from toolgate.chat.responses import output
+from toolgate.chat.responses import output, tools
 from toolgate.chat.responses.requests import (
     ApprovedCall,
     CarriedCall,
@@ -32,22 +39,49 @@ from toolgate.chat.responses.requests import (
     restore_input,
 )
 from toolgate.chat.responses.round import ModelResponseTurn, ResponseRound
-from toolgate.chat.responses.tools import OfferedTool, OfferedTools, resolve_choice
 from toolgate.chat.tool_calls import CallError, ToolCall, parse_arguments
 from toolgate.chat.tool_loop import PromptModel, RefuseTool, RunTool, ToolLoop
-from toolgate.errors import InvalidChat, ToolgateError, UnknownTool
+from toolgate.errors import InvalidChat, PolicyDenied, ToolgateError, TooManyTools, UnknownTool
 from toolgate.gateway.auth.signing import SealedIds
-from toolgate.gateway.chat.scope import ChatScope, count_chat
+from toolgate.gateway.chat.scope import ChatScope, ToolTable, build_tool_table, count_chat
 from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ChatSession, ModelTurn, ToolEvent
+from toolgate.gateway.gateway import Gateway
+from toolgate.gateway.scope.caller import Caller, Trace
+from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import Members, encode_raw
 from toolgate.surfaces.openai import passthrough
 from toolgate.surfaces.openai.exchange import RESPONSES, ChatEventStream, ChatExchange
-from toolgate.surfaces.openai.responses_tools import PURPOSE, SURFACE, OfferedScope, RecentIds, offer_scope
+from toolgate.telemetry.spans import read_trace_id
 from toolgate.upstream.models.client import ModelResponse
 from toolgate.upstream.models.endpoint import DONE
 
+SURFACE: Final = "responses"  # the name of this endpoint in the audit log
+PURPOSE: Final = b"responses-call"  # of the ids that hold calls
+UNLABELLED: Final = tools.McpTool(tools.GATEWAY_LABEL, needs_approval_for=None)
+"""Offered for a task if the request has no `mcp` tool: as in chat, without approvals."""
+MAX_KEPT: Final = 10_000  # ids that a node remembers; 3 MB at most, the oldest goes first
 _USED_MESSAGE: Final = "this approval was already used: the call is not made again"
 _APPROVAL_USED: Final = CallError(code="approval_used", message=_USED_MESSAGE, retryable=False)
+
+
+class RecentIds:
+    """Ids that this node has seen, by principal: a bounded map that forgets the oldest."""
+
+    def __init__(self, max_kept: int = MAX_KEPT) -> None:
+        self._max_kept = max_kept
+        self._kept: OrderedDict[bytes, str] = OrderedDict()
+
+    def put(self, principal_id: str, key: str, value: str = "") -> None:
+        self._kept[_digest(principal_id, key)] = value
+        if len(self._kept) > self._max_kept:
+            self._kept.popitem(last=False)
+
+    def get(self, principal_id: str, key: str) -> str | None:
+        return self._kept.get(_digest(principal_id, key))
+
+
+def _digest(principal_id: str, key: str) -> bytes:
+    return hashlib.sha256(msgspec.json.encode((principal_id, key))).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +126,72 @@ class ResponsesHandler:
         return await ResponsesSession(exchange, context, request, offered, handler=self).respond()
 
 
+class OfferedScope(NamedTuple):
+    """The tools that a request offers, and the caller they are resolved for."""
+
+    caller: Caller
+    view: View
+    offers: tuple[tools.OfferedTool, ...]
+
+
+async def offer_scope(gateway: Gateway, scope: ChatScope, request: ResponsesRequest) -> OfferedScope:
+    """Resolve the tools of a request. Raises the refusal of a scope, and InvalidChat for an unknown label."""
+    requested = request.tools.mcp_tools or (UNLABELLED,)
+    try:
+        view = await gateway.wait_for_view(scope.caller)
+    except PolicyDenied as exc:
+        if not request.narrows_by_labels:
+            raise
+        _record_refused(gateway, scope.caller, exc)
+        raise tools.unknown_label() from exc
+    if any(one.label not in (tools.GATEWAY_LABEL, *view.scope.servers) for one in requested):
+        _record_refused(gateway, scope.caller, PolicyDenied.code)
+        raise tools.unknown_label()
+    is_narrow = len(requested) > 1 or requested[0].allowed != tools.ALL_TOOLS
+    if view.found is not None and is_narrow:
+        return await _select_named_tools(gateway, scope, view, requested)
+    gateway.record_listing(view, SURFACE)
+    table = build_tool_table(view, gateway.snapshot, scope.upstream.name_profile)
+    if view.found is None:
+        return OfferedScope(scope.caller, view, tools.select_offers(table, requested))
+    return OfferedScope(scope.caller, view, _offer_search_tools(table, requested[0]))
+
+
+def _offer_search_tools(table: ToolTable, requested: tools.McpTool) -> tuple[tools.OfferedTool, ...]:
+    """Offer the tools that find and call others."""
+    found = tools.select_offers(table, [replace(requested, label=tools.GATEWAY_LABEL)])
+    # Only the arguments of `call_tool` name the tool: it needs approval if any tool does.
+    waiting = {CALL_TOOL} if requested.needs_approval_for is not None else ()
+    return tuple(
+        replace(one, label=requested.label, needs_approval=one.needs_approval or one.view_name in waiting)
+        for one in found
+    )
+
+
+def _record_refused(gateway: Gateway, caller: Caller, why: ToolgateError | str) -> None:
+    trace = Trace(SURFACE, trace_id=read_trace_id(gateway.tracer))
+    gateway.record_refused(caller.principal, why, trace=trace, task_id=caller.effective_task_id)
+
+
+async def _select_named_tools(
+    gateway: Gateway, scope: ChatScope, view: View, requested: Sequence[tools.McpTool]
+) -> OfferedScope:
+    """Narrow a scope with too many tools to list to the tools that the request names."""
+    every = {name: (name, route.tool) for name, route in view.tools.items() if route.tool is not None}
+    wanted = {one.definition.ref for one in tools.select_offers(every, requested)}
+    patterns = tuple(sorted(f"{ref.server_id}/{ref.name}" for ref in wanted))
+    caller = replace(scope.caller, request=replace(scope.caller.request, tools=patterns))
+    selected = await gateway.wait_for_view(caller)
+    if selected.found is not None:
+        raise TooManyTools(
+            "the request allows too many tools to list",
+            hint="allow fewer, or send one `mcp` tool without `allowed_tools`, which searches them",
+        )
+    gateway.record_listing(selected, SURFACE)
+    table = build_tool_table(selected, gateway.snapshot, scope.upstream.name_profile)
+    return OfferedScope(caller, selected, tools.select_offers(table, requested))
+
+
 class ResponsesSession(ChatSession):
     """One chat over the Responses API. The client gets all its rounds as one response."""
 
@@ -106,7 +206,7 @@ class ResponsesSession(ChatSession):
     ) -> None:
         """`offered` is None if the gateway offers no tools and only restores the input."""
         offers = () if offered is None else offered.offers
-        choice = resolve_choice(request.choice, offers, [one.label for one in request.tools.mcp_tools])
+        choice = tools.resolve_choice(request.choice, offers, [one.label for one in request.tools.mcp_tools])
         if choice.kind == "none":
             offers = ()
         injection = inject_tools(
@@ -115,20 +215,20 @@ class ResponsesSession(ChatSession):
         if not request.tools.other_kinds and not request.has_prompt:
             check_choice(choice, {*request.tools.functions, *injection.declared})
         by_view = {one.view_name: one for one in offers if one.chat_name in injection.declared}
-        self._tools = tools = OfferedTools(
+        self._tools = tools.OfferedTools(
             {name: by_view[view_name] for name, view_name in injection.names.items()},
             request.tools.functions,
             takes_unknown=request.has_prompt,
             is_empty=offered is None or choice.kind == "none",
         )
         choice = choice.rename(injection.declared)
-        loop = ToolLoop(names=injection.names, own=tools, budgets=context.scope.budgets, choice=choice)
+        loop = ToolLoop(names=injection.names, own=self._tools, budgets=context.scope.budgets, choice=choice)
         super().__init__(context, loop)
         self._exchange = exchange
         self._request = request
         self._offered = offered
         self._handler = handler
-        self._by_view: Mapping[str, OfferedTool] = by_view
+        self._by_view: Mapping[str, tools.OfferedTool] = by_view
         self._shadowed = injection.shadowed
         self._seals = SealedIds(exchange.services.signer, exchange.services.wall_s, PURPOSE)
         self._stream = ChatEventStream(exchange)
