@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from toolgate.errors import MethodNotAllowed, NotFound, StartRefused, ToolgateError
 from toolgate.model.servers import EMPTY
@@ -134,13 +134,6 @@ _HARDENING: Final[Mapping[str, str]] = {
 }
 
 
-class _ConsoleResponse(NamedTuple):
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = EMPTY
-    """In addition to the headers of every response, or instead of them."""
-
-
 class ConsoleEndpoint:
     """Serves the console, and passes all other requests to `beyond`. None: the console is not built, and
     requests for it fail with a hint."""
@@ -157,18 +150,17 @@ class ConsoleEndpoint:
             return self._serve(request, responder)
         is_browser = request.method in _METHODS and "text/html" in (request.header("accept") or "")
         if path == "/" and self._console is not None and is_browser:
-            return _send(responder, _ConsoleResponse(302, headers={"location": ROOT, "vary": "accept"}))
+            return _send(responder, 302, headers={"location": ROOT, "vary": "accept"})
         return self._beyond(request, responder)
 
     async def _serve(self, request: HttpRequest, responder: Responder) -> None:
         try:
-            response = self._respond(request)
+            await self._respond(request, responder)
         except ToolgateError as exc:
             allowed = {"allow": ", ".join(_METHODS)} if isinstance(exc, MethodNotAllowed) else {}
-            response = _ConsoleResponse(exc.wire.http, encode_error(exc), allowed)
-        await _send(responder, response)
+            await _send(responder, exc.wire.http, encode_error(exc), allowed)
 
-    def _respond(self, request: HttpRequest) -> _ConsoleResponse:
+    async def _respond(self, request: HttpRequest, responder: Responder) -> None:
         if request.method not in _METHODS:
             raise MethodNotAllowed("the console is read-only", data={"allowed": list(_METHODS)})
         if self._console is None:
@@ -176,18 +168,19 @@ class ConsoleEndpoint:
         name = request.path[len(ROOT) :]
         file = self._console.files.get(name)
         if file is not None:
-            return _file_response(file, request)
+            await _send_file(responder, file, request)
+            return
         if name.startswith(ASSETS):
-            hint = "reload the page: the console was rebuilt"
-            raise NotFound("the console has no such file", hint=hint)
+            raise NotFound("the console has no such file", hint="reload the page: the console was rebuilt")
         nonce = secrets.token_urlsafe(NONCE_BYTES)  # for this response only
         policy = _POLICY.format(nonce=f" 'nonce-{nonce}'")
         headers = {"content-type": "text/html; charset=utf-8", "content-security-policy": policy}
-        return _ConsoleResponse(200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
+        await _send(responder, 200, self._console.page.replace(NONCE, nonce.encode("ascii")), headers)
 
 
-def _file_response(file: ConsoleFile, request: HttpRequest) -> _ConsoleResponse:
-    accepted = set(_parse_accepted(request.header("accept-encoding") or ""))
+async def _send_file(responder: Responder, file: ConsoleFile, request: HttpRequest) -> None:
+    offered = (one.partition(";") for one in (request.header("accept-encoding") or "").lower().split(","))
+    accepted = {name.strip() for name, _, weight in offered if not _ZERO_WEIGHT.fullmatch(weight)}
     encoding = next((one for one in file.bodies if one in accepted), "")
     etag = f'"{file.digest}{encoding and "-"}{encoding}"'
     headers = {
@@ -197,22 +190,17 @@ def _file_response(file: ConsoleFile, request: HttpRequest) -> _ConsoleResponse:
     }
     known = request.header("if-none-match") or ""
     if known.strip() == "*" or etag in (one.strip().removeprefix("W/") for one in known.split(",")):
-        return _ConsoleResponse(304, headers=headers)
-    encoded = {"content-encoding": encoding} if encoding else {}
-    return _ConsoleResponse(
-        200, file.bodies[encoding], {"content-type": file.media_type, **headers, **encoded}
-    )
+        await _send(responder, 304, headers=headers)
+        return
+    headers["content-type"] = file.media_type
+    if encoding:
+        headers["content-encoding"] = encoding
+    await _send(responder, 200, file.bodies[encoding], headers)
 
 
-def _parse_accepted(text: str) -> Iterator[str]:
-    """The encodings that an `Accept-Encoding` header accepts."""
-    for part in text.lower().split(","):
-        name, _, weight = part.partition(";")
-        if not _ZERO_WEIGHT.fullmatch(weight):
-            yield name.strip()
-
-
-async def _send(responder: Responder, response: _ConsoleResponse) -> None:
-    headers = {**_HARDENING, **response.headers}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    responder.send(response.status, response.body, encoded)
+async def _send(
+    responder: Responder, status: int, body: bytes = b"", headers: Mapping[str, str] = EMPTY
+) -> None:
+    """Send a response. `headers` are in addition to those of every response, or instead of them."""
+    sent = {**_HARDENING, **headers}
+    responder.send(status, body, [(name.encode(), value.encode()) for name, value in sent.items()])
