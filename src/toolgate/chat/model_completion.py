@@ -8,7 +8,7 @@ they came: some servers need members back that only they understand (a thought s
 import base64
 import hashlib
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import isfinite
@@ -125,16 +125,12 @@ def _assign_ids(sent: Sequence[str | None], *, seed: str) -> list[str]:
     """Keep the ids that were sent; generate missing and duplicate ones."""
     taken, ids = {one for one in sent if one}, dict[str, None]()
     for index, one in enumerate(sent):
-        own = one if one and one not in ids else _generate_id(f"{seed} {index}", taken)
+        digests = (hashlib.sha256(f"{seed} {index} {attempt}".encode()).digest() for attempt in count())
+        made = (base64.b32encode(digest).decode().lower()[:ID_CHARACTERS] for digest in digests)
+        own = one if one and one not in ids else next(new for new in made if new not in taken)
         taken.add(own)
         ids[own] = None
     return list(ids)
-
-
-def _generate_id(seed: str, taken: Container[str]) -> str:
-    digests = (hashlib.sha256(f"{seed} {attempt}".encode()).digest() for attempt in count())
-    ids = (base64.b32encode(digest).decode().lower()[:ID_CHARACTERS] for digest in digests)
-    return next(one for one in ids if one not in taken)
 
 
 def _read_text(content: msgspec.Raw) -> str | None:

@@ -136,9 +136,13 @@ def render_result(result: Members, *, max_bytes: int) -> tuple[str, bool]:
     except UNREADABLE:
         value = {"isError": True, "content": [{"type": "text", "text": "the result cannot be read"}]}
     text = "\n".join(_render_content(value)) or "[the tool returned nothing]"
-    if value.get("isError") is True:
-        return _fit_error(_parse_failure(value, text), max_bytes), True
-    return cut_text(text, max_bytes), False
+    if value.get("isError") is not True:
+        return cut_text(text, max_bytes), False
+    error = CallError(code=TOOL_ERROR, message=text, retryable=True)
+    match value.get("_meta"):
+        case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}} if code in WIRE:
+            error = CallError(code=code, message=text, retryable=retryable)  # the gateway made the result
+    return _fit_error(error, max_bytes), True
 
 
 def cut_text(text: str, max_bytes: int) -> str:
@@ -166,14 +170,6 @@ def _fit_error(error: CallError, max_bytes: int) -> str:
         room = min(room - 1, room * max_bytes // len(text.encode()))
         text = render_error(replace(error, message=cut_text(error.message, room)))
     return text
-
-
-def _parse_failure(value: dict[str, Any], text: str) -> CallError:
-    """Parse the error of a failed tool: the gateway's error if it made the result, else the tool's text."""
-    match value.get("_meta"):
-        case {"toolgate/error": {"code": str(code), "retryable": bool(retryable)}} if code in WIRE:
-            return CallError(code=code, message=text, retryable=retryable)
-    return CallError(code=TOOL_ERROR, message=text, retryable=True)
 
 
 def _render_content(value: dict[str, Any]) -> Iterator[str]:

@@ -172,12 +172,6 @@ class ToolLoop:
         """Only a client can declare a tool that is not a function."""
         return call.kind == "other" or call.name in self._own
 
-    def _is_chosen(self, name: str) -> bool:
-        """Whether the choice allows a tool. A named tool is the only one until the model calls it."""
-        kind = self._choice.kind
-        is_narrow = kind == "allowed" or (kind == "named" and self._sent_choice == "sent")
-        return name in self._chosen or not is_narrow
-
     def _decide_step(self, call: ToolCall) -> RunTool | RefuseTool:
         max_calls = self._budgets.max_total_tool_calls
         if self.calls_made >= max_calls:
@@ -187,7 +181,10 @@ class ToolLoop:
         name = self._names.get(call.name)
         if name is None:
             return _refuse(call, UnknownTool.code, self._suggest_names(call.name[:MAX_NAME_SHOWN]))
-        if not self._is_chosen(name):
+        kind = self._choice.kind
+        # A named tool is the only one until the model calls it.
+        is_narrow = kind == "allowed" or (kind == "named" and self._sent_choice == "sent")
+        if is_narrow and name not in self._chosen:
             allowed = ", ".join(f"`{one}`" for one in self._choice.names[:MAX_NAMES_LISTED])
             message = f"the `tool_choice` of this request excludes `{call.name}`. It allows {allowed}"
             return _refuse(call, PolicyDenied.code, f"not run: {message}")

@@ -89,11 +89,6 @@ def make_text_part(text: str) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def make_function_call(call_id: str, *, name: str, arguments: str) -> Item:
-    """Make a call that the model's server accepts."""
-    return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
-
-
 def make_function_output(call_id: str, output: str) -> Item:
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 

@@ -37,6 +37,7 @@ _SHORTEST: Final = 256  # bytes that an output keeps: the least that `max_tool_o
 _MARKS: Final = tuple(f'"{prefix}'.encode() for prefix in (CALL, LIST, APPROVAL, ID_PREFIX))
 _PARSED: Final = ("input", "tools", "tool_choice", "model", "stream")
 _SERVERS: Final = "mcp.server_ids"
+_CARRIERS: Final = ("call_id", "approval_request_id", "id")  # members whose id may carry a call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,7 @@ class _InputRestorer:
                 call_id = parse_call_item_id(read_text(members, "id") or "") or ""
                 self._add_call(members, call_id)
                 self._add(output.make_function_output(call_id, output.read_output(members)))
-            elif (key := _find_carrier(members)) is not None:
+            elif key := next((one for one in _CARRIERS if _starts(members, one, ID_PREFIX)), ""):
                 self._restore_handed(members, key)
             else:
                 self._items.append(item)
@@ -272,8 +273,8 @@ class _InputRestorer:
 
     def _add_call(self, members: Members, call_id: str) -> None:
         label, name = read_text(members, "server_label") or "", read_text(members, "name") or ""
-        arguments = read_text(members, "arguments") or "{}"
-        self._add(output.make_function_call(call_id, name=self._chat_name(label, name), arguments=arguments))
+        call = {"type": "function_call", "call_id": call_id, "name": self._chat_name(label, name)}
+        self._add({**call, "arguments": read_text(members, "arguments") or "{}"})
 
     def _restore_request(self, members: Members) -> None:
         """Restore the call of an approval request. Leaves it out if it has no response or is in the input."""
@@ -330,12 +331,6 @@ def _is_call(members: Members) -> bool:
     return is_call and parse_call_item_id(read_text(members, "id") or "") is not None
 
 
-def _find_carrier(members: Members) -> str | None:
-    """Find the member whose id carries a call; None without one."""
-    keys = ("call_id", "approval_request_id", "id")
-    return next((key for key in keys if _starts(members, key, ID_PREFIX)), None)
-
-
 def _starts(members: Members, key: str, prefix: str) -> bool:
     return (read_text(members, key) or "").startswith(prefix)
 
@@ -361,7 +356,9 @@ class ResponsesTranscript:
         self._request = request
         self._model = model
         self._items: list[msgspec.Raw] = []
-        self._tools = [*request.tools.others, *map(_flatten_function, functions)]
+        # The Responses API has no inner object `function`.
+        flat = (decode_members(decode_members(one)["function"]) for one in functions)
+        self._tools = [*request.tools.others, *(encode_raw({"type": "function", **one}) for one in flat)]
         self._choice = choice
 
     def build_request(self, prompt: PromptModel) -> bytes:
@@ -385,8 +382,3 @@ class ResponsesTranscript:
 
     def add_result(self, call: ToolCall, content: str) -> None:
         self._items.append(encode_raw(output.make_function_output(call.call_id, content)))
-
-
-def _flatten_function(encoded: bytes) -> msgspec.Raw:
-    """The Responses API has no inner object `function`."""
-    return encode_raw({"type": "function", **decode_members(decode_members(encoded)["function"])})
