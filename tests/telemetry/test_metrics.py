@@ -121,7 +121,7 @@ def test_what_is_registered_no_more_is_forgotten() -> None:
         metrics.chats[upstream_id, "answered"] += 1
         metrics.model_latency_ms[upstream_id].add(1)
 
-    metrics.keep({"git"}, {"review"}, {"gpt"})
+    metrics.keep({"git"}, {"review"}, {"gpt"}, rollouts=())
 
     text = metrics.render().decode()
     assert "gone" not in text

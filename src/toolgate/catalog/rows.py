@@ -6,7 +6,8 @@ unknown) is a fallback. Fallback rows are hidden when enough rows are complete. 
 it, so all processes with the same rows decide alike.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -129,14 +130,12 @@ class RowQuality:
         return self.full * 1_000 // self.rows / 10 if self.rows else 100.0
 
 
-def assess_rows(rows: Iterable[CatalogRow]) -> RowQuality:
-    counts = dict.fromkeys(SOURCES, 0)
-    with_schema = with_description = 0
-    for row in rows:
-        counts[row.source] += 1
-        with_schema += row.input_schema != b"{}"
-        with_description += bool(row.description)
-    return RowQuality(**counts, with_schema=with_schema, with_description=with_description)
+def assess_rows(rows: Collection[CatalogRow]) -> RowQuality:
+    return RowQuality(
+        **Counter(row.source for row in rows),
+        with_schema=sum(row.input_schema != b"{}" for row in rows),
+        with_description=sum(bool(row.description) for row in rows),
+    )
 
 
 def sum_qualities(qualities: Iterable[RowQuality]) -> RowQuality:
@@ -164,7 +163,7 @@ class CatalogQuality:
         total = self.total
         return self.ends_at is not None and total.full * 100 >= self.ends_at * total.rows
 
-    def put(self, package_id: str, rows: Iterable[CatalogRow]) -> None:
+    def put(self, package_id: str, rows: Collection[CatalogRow]) -> None:
         self.packages[package_id] = assess_rows(rows)
 
     def drop(self, package_id: str) -> None:

@@ -163,9 +163,8 @@ class Gateway:
         )
         if changed is None:
             self.drift.apply_pins(state.pins)
-            self.metrics.keep(state.servers, state.tasks, state.chat_upstreams)
-            rollouts = [one.profile_id for one in state.profiles.values() if one.rollout is not None]
-            self.metrics.keep_arms(rollouts)
+            rollouts = {one.profile_id for one in state.profiles.values() if one.rollout is not None}
+            self.metrics.keep(state.servers, state.tasks, state.chat_upstreams, rollouts=rollouts)
             self.servers.apply(state.servers)
             self._swap()
         else:  # agents switch integrations often: drop their own views, keep all others

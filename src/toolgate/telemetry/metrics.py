@@ -61,6 +61,7 @@ _ARM_METRICS: Final = (
     "toolgate_profile_call_latency_ms",
 )
 
+_Names = Container[str]
 Reader = Callable[[], float | Mapping[Any, float]]
 """Reads a value, or values by one label or by a tuple of several labels."""
 
@@ -199,11 +200,6 @@ class Metrics:
     def on_evicted(self) -> None:
         self.evictions += 1
 
-    def end_session(self, endpoint: str, *, calls: int, rounds: int) -> None:
-        """Count an ended session by its endpoint."""
-        self.session_calls[endpoint].add(calls)
-        self.session_rounds[endpoint].add(rounds)
-
     def gauge(self, name: str, help_text: str, read: Reader, *, labels: tuple[str, ...] = ()) -> None:
         """Register a value that a scrape reads: one value, or one for each value of `labels`.
 
@@ -218,8 +214,8 @@ class Metrics:
 
         self._gauges[name] = measure
 
-    def keep(self, servers: Container[str], tasks: Container[str], chat_upstreams: Container[str], /) -> None:
-        """Drop the counters of all other records, which were removed."""
+    def keep(self, servers: _Names, tasks: _Names, chat_upstreams: _Names, *, rollouts: _Names) -> None:
+        """Drop the counters of all other records, which were removed. `rollouts`: profiles in a rollout."""
         for by_tool in [key for key in self.calls if key[0] and key[0] not in servers]:
             del self.calls[by_tool]
             self._tools.pop(by_tool[0], None)
@@ -229,12 +225,7 @@ class Metrics:
         _keep_known(by_server, servers)
         _keep_known((self.effective_servers,), tasks)
         _keep_known(by_chat_upstream, chat_upstreams)
-
-    def keep_arms(self, profiles: Iterable[str]) -> None:
-        """Drop the counters of all other profiles, whose rollouts have ended."""
-        kept = frozenset(profiles)
-        for arm in [arm for arm in self.profile_arms if arm[0] not in kept]:
-            del self.profile_arms[arm]
+        _keep_known((self.profile_arms,), rollouts)
 
     def families(self) -> Sequence[MetricFamily]:
         """All metrics with their current values."""

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
@@ -102,21 +102,6 @@ class _ActiveSpan(_SpanHandle):
         self._span.end()
 
 
-class _RemoteContext:
-    """A client's trace around a block."""
-
-    __slots__ = ("_context", "_token")
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def __enter__(self) -> None:
-        self._token = attach(self._context)
-
-    def __exit__(self, *_raised: object) -> None:
-        detach(self._token)
-
-
 class OtelTracer:
     """Makes spans, and queues a sample of them. In a client's trace, the client's sampling decision
     applies."""
@@ -152,10 +137,15 @@ class OtelTracer:
             )
         )
 
-    def continued(self, carried: Mapping[str, str]) -> _RemoteContext:
+    @contextmanager
+    def continued(self, carried: Mapping[str, str]) -> Iterator[None]:
         bounded = {name: carried[name] for name in (TRACEPARENT, TRACESTATE) if name in carried}
         fits = all(len(value) <= MAX_CARRIED_CHARS for value in bounded.values())
-        return _RemoteContext(_WIRE.extract(bounded if fits else {}, Context()))
+        token = attach(_WIRE.extract(bounded if fits else {}, Context()))
+        try:
+            yield
+        finally:
+            detach(token)
 
     def carried(self) -> Mapping[str, str]:
         found: dict[str, str] = {}

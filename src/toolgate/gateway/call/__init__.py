@@ -35,11 +35,6 @@ class CallContext(msgspec.Struct, frozen=True):
     client: ClientChannel | None = None
     """The client behind the request, if the server may send it requests."""
 
-    @property
-    def needs_admission(self) -> bool:
-        """Whether this call needs a quota or an approval."""
-        return self.route.approval is not None or bool(self.view.quotas)
-
 
 class Denial(NamedTuple):
     """A stage denied the call."""

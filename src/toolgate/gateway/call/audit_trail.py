@@ -225,7 +225,8 @@ class AuditTrail:
         for arm in view.arms:
             arm.add(took_ms, 0, code)
         if not outcome.code:
-            view.tokens.record_result(outcome.result_tokens)
+            view.tokens.calls += 1
+            view.tokens.results += outcome.result_tokens
         if route.shadow:
             self._count_shadow(route)
 
@@ -294,7 +295,8 @@ class SessionTotals:
         self, audit: AuditLog, metrics: Metrics, caller: Caller, trace: Trace, *, ended_by: str
     ) -> None:
         """Write the totals to the metrics and the audit log, once."""
-        metrics.end_session(trace.door, calls=self.calls, rounds=self.rounds)
+        metrics.session_calls[trace.door].add(self.calls)
+        metrics.session_rounds[trace.door].add(self.rounds)
         audit.record(
             SessionEnded(
                 at_ms=int(time.time() * 1e3),

@@ -84,11 +84,6 @@ class TaskTokens:
         if full > tokens:
             self.saved += full - tokens
 
-    def record_result(self, tokens: int) -> None:
-        """Count a result of `tokens`."""
-        self.calls += 1
-        self.results += tokens
-
 
 @dataclass(slots=True)
 class TokenCounts:

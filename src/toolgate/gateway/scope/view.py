@@ -120,7 +120,8 @@ class View:
         self.injections = () if is_finding else tuple(_injections(scope, servers))
         self.features = frozenset(feature for offer in servers for feature in _shown_features(offer))
         """The features of the view's servers that the caller may use."""
-        self.session_key = _session_key(caller)
+        own = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
+        self.session_key = f"~{sha256(msgspec.json.encode(own)).hexdigest()[:32]}"
         """The session id at servers that keep state per session, for a caller without a session."""
         self.size = self._estimate_size()
         """Estimated size in bytes; it grows as lists are encoded, and with the first search."""
@@ -267,11 +268,6 @@ def _injections(scope: Scope, servers: Sequence[ServerTools]) -> Iterator[tuple[
         if one.tool is None and not one.allowed:
             server_id = "" if one.reason is Reason.UNKNOWN_SERVER else one.server_id
             yield _injection(server_id, "failed" if one.reason in UNREACHED else "denied")
-
-
-def _session_key(caller: Caller) -> str:
-    asked = [fingerprint_of(caller.principal), caller.effective_task_id, caller.only_server, caller.request]
-    return f"~{sha256(msgspec.json.encode(asked)).hexdigest()[:32]}"
 
 
 @lru_cache(maxsize=65_536)
