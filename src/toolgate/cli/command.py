@@ -9,7 +9,7 @@ anything.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from functools import wraps
 from inspect import Parameter, Signature, cleandoc, signature
@@ -167,15 +167,6 @@ def drop_unset(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def print_json(value: JsonObject | Iterable[JsonObject]) -> None:
-    """Print one object, or one object per line."""
-    console = open_console()
-    for one in [value] if isinstance(value, Mapping) else value:
-        # Straight to the file: a console would wrap the line. Flushed: `up` prints one and runs for days.
-        console.file.write(encode_json(one) + "\n")
-        console.file.flush()
-
-
 def print_failure(failure: CommandError, *, as_json: bool) -> None:
     """Print an error to standard error."""
     console = open_console(to_stderr=True)
@@ -190,23 +181,25 @@ def print_failure(failure: CommandError, *, as_json: bool) -> None:
         console.print(escape_line(failure.hint), soft_wrap=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommandOutput:
-    """The choice between JSON and text, made once per command."""
-
-    as_json: bool
-
-    def show(
-        self, value: JsonObject | Iterable[JsonObject], rendered: RenderableType, *, is_line: bool = False
-    ) -> None:
-        """Print `value` to a program or `rendered` to a person. `is_line`: do not wrap it."""
-        if self.as_json:
-            print_json(value)
-        elif is_line:
-            open_console().print(rendered, soft_wrap=True)
-        else:
-            # Not cropped: text to be copied may be wider than the terminal.
-            open_console().print(rendered, crop=False)
+def print_output(
+    value: JsonObject | Iterable[JsonObject],
+    rendered: RenderableType,
+    *,
+    as_json: bool,
+    is_line: bool = False,
+) -> None:
+    """Print `value` to a program or `rendered` to a person. `is_line`: do not wrap it."""
+    console = open_console()
+    if as_json:
+        for one in [value] if isinstance(value, Mapping) else value:
+            # Straight to the file: a console would wrap the line. Flushed: `up` prints one and runs for days.
+            console.file.write(encode_json(one) + "\n")
+            console.file.flush()
+    elif is_line:
+        console.print(rendered, soft_wrap=True)
+    else:
+        # Not cropped: text to be copied may be wider than the terminal.
+        console.print(rendered, crop=False)
 
 
 class StepProgress:

@@ -46,15 +46,6 @@ class Contexts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetChoice:
-    """What the command line says about the gateway and the key. `has_key`: it names a key file."""
-
-    url: str | None = None
-    context: str | None = None
-    has_key: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayTarget:
     """The gateway a command calls. `key`: that of `context`, or of the environment."""
 
@@ -66,35 +57,37 @@ class GatewayTarget:
     """The context of `--context` whose address is not used, because another address outranks it."""
 
 
-def resolve_target(choice: TargetChoice, environ: Mapping[str, str]) -> GatewayTarget:
+def resolve_target(
+    environ: Mapping[str, str], *, url: str | None = None, context: str | None = None, has_key: bool = False
+) -> GatewayTarget:
     """The gateway and the key: from the command line, else the environment, else a context.
 
-    A context is that of `--context`, else of TOOLGATE_CONTEXT, else the current one. Raises UsageError.
+    `url` and `context` are those of the command line; `has_key`: it names a key file. A context is that of
+    `--context`, else of TOOLGATE_CONTEXT, else the current one. Raises UsageError.
     """
-    url = choice.url or environ.get(URL_VARIABLE) or None
+    url = url or environ.get(URL_VARIABLE) or None
     key = environ.get(KEY_VARIABLE, "").strip() or None
-    has_key = choice.has_key or key is not None
-    if url is not None and has_key and choice.context is None:
+    has_key = has_key or key is not None
+    if url is not None and has_key and context is None:
         return GatewayTarget(url=url, key=key)
-    name, context = _select_context(choice, environ, is_needed=url is None)
-    if context is None:
+    name, found = _select_context(context, environ, is_needed=url is None)
+    if found is None:
         return GatewayTarget(url=url or DEFAULT_URL, key=key)
-    is_own = url is None or is_same_address(url, context.url)
-    ignored = None if is_own else choice.context
+    is_own = url is None or is_same_address(url, found.url)
     if has_key or not is_own:
-        return GatewayTarget(url=url or context.url, key=key, ignored=ignored)
-    return GatewayTarget(url=url or context.url, key=context.key, context=name)
+        return GatewayTarget(url=url or found.url, key=key, ignored=None if is_own else context)
+    return GatewayTarget(url=url or found.url, key=found.key, context=name)
 
 
 def _select_context(
-    choice: TargetChoice, environ: Mapping[str, str], *, is_needed: bool
+    chosen: str | None, environ: Mapping[str, str], *, is_needed: bool
 ) -> tuple[str | None, GatewayContext | None]:
     """The context that applies. One that does not exist is an error if its address is needed."""
     contexts = load_contexts(find_contexts_file(environ))
-    name = choice.context or environ.get(CONTEXT_VARIABLE) or contexts.current
+    name = chosen or environ.get(CONTEXT_VARIABLE) or contexts.current
     if name is None or name in contexts.by_name:
         return name, contexts.by_name.get(name or "")
-    if is_needed or choice.context is not None:
+    if is_needed or chosen is not None:
         raise refuse_unknown(name)
     return None, None
 

@@ -143,12 +143,16 @@ def _list_sections(command: Any, context: Any) -> Iterator[tuple[str, list[Entry
     # The command's own options first, whatever was declared first.
     for panel in sorted(panels, key=lambda one: one is not None):
         found = [one for one in options if one.rich_help_panel == panel]
-        yield panel or "Options", [(_spell_option(one), describe_parameter(one)) for one in found]
-
-
-def _spell_option(option: Any) -> str:
-    names = sorted(option.opts, key=len)
-    return " ".join(filter(None, [", ".join(names), describe_value(option)]))
+        yield (
+            panel or "Options",
+            [
+                (
+                    f"{', '.join(sorted(one.opts, key=len))} {describe_value(one)}".strip(),
+                    describe_parameter(one),
+                )
+                for one in found
+            ],
+        )
 
 
 def _render_section(title: str, entries: Iterable[Entry], width: int) -> Text:

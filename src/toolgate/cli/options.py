@@ -18,18 +18,17 @@ from typer import Option
 from toolgate.catalog.clients import KEY_VARIABLE
 from toolgate.cli.command import (
     DEFAULT_URL,
-    CommandOutput,
     JsonOption,
     UsageError,
     command,
     drop_unset,
     open_console,
+    print_output,
 )
 from toolgate.cli.contexts import (
     CONTEXT_VARIABLE,
     URL_VARIABLE,
     GatewayTarget,
-    TargetChoice,
     is_same_address,
     load_key_file,
     resolve_target,
@@ -63,8 +62,7 @@ class GatewayConnection:
     def target(self) -> GatewayTarget:
         """Which gateway it is, and its key unless that is in a file."""
         has_key = self.key_file is not None
-        choice = TargetChoice(url=self.given_url, context=self.context_name, has_key=has_key)
-        target = resolve_target(choice, os.environ)
+        target = resolve_target(os.environ, url=self.given_url, context=self.context_name, has_key=has_key)
         if target.ignored is not None:
             # `--url` or the variable outranks it: a change must not go to another gateway unnoticed.
             note = f"`{target.url}` is used, and not context `{target.ignored}`"
@@ -75,33 +73,37 @@ class GatewayConnection:
     def url(self) -> str:
         return self.target.url
 
-    @property
-    def output(self) -> CommandOutput:
-        return CommandOutput(as_json=self.as_json)
+    def show(self, value: Any, rendered: RenderableType, *, is_line: bool = False) -> None:
+        """Print `value` to a program or `rendered` to a person. `is_line`: do not wrap it."""
+        print_output(value, rendered, as_json=self.as_json, is_line=is_line)
 
     def open(self) -> AbstractContextManager[RestClient]:
         """A client of the gateway."""
         return open_client(self.url, self.load_key())
 
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        """The response of a path, which the command does not print as it is."""
+        with self.open() as client:
+            return client.get(path, query)
+
     def print_result(
         self, path: str, render: Render, query: Query | None = None, *, member: str | None = None
     ) -> None:
         """Print the response of a path; to programs only its `member`, if that is given."""
-        with self.open() as client:
-            response = client.get(path, query)
-        self.output.show(response if member is None else response[member], render(response))
+        response = self.get(path, query)
+        self.show(response if member is None else response[member], render(response))
 
     def send(self, method: str, path: str, render: Render, body: Any = None, **more: Any) -> dict[str, Any]:
         """Send a request as `RestClient.send` does, and print the response."""
         with self.open() as client:
             response = client.send(method, path, body, **more)
-        self.output.show(response, render(response))
+        self.show(response, render(response))
         return response
 
     def print_list(self, path: str, member: str, render: Render) -> None:
         with self.open() as client:
             found = client.pages(path, member)
-        self.output.show(found, render(found))
+        self.show(found, render(found))
 
     def load_key(self) -> str | None:
         """The key, from a file, the environment or a context; never an argument, which `ps` would show."""
@@ -192,10 +194,7 @@ def add_list_commands(group: typer.Typer, summary: str, path: str, member: str, 
     """The command `list`, which the group also runs by itself."""
 
     @command(group, None)
-    def list_by_default(context: typer.Context, connection: GatewayConnection) -> None:
+    @command(group, "list", summary)
+    def list_all(context: typer.Context, connection: GatewayConnection) -> None:
         if context.invoked_subcommand is None:
             connection.print_list(path, member, render)
-
-    @command(group, "list", summary)
-    def list_all(connection: GatewayConnection) -> None:
-        connection.print_list(path, member, render)

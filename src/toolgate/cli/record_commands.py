@@ -136,7 +136,7 @@ class RecordGroup:
                 for one in records:
                     path = build_record_path(one.kind, one.id)
                     response = client.send("PUT", path, one.body, headers=conditions.headers)
-                    connection.output.show(response, render.render_applied(one.kind, one.id, response))
+                    connection.show(response, render.render_applied(one.kind, one.id, response))
 
         @self._verb("delete")
         def delete_record(
@@ -150,8 +150,8 @@ class RecordGroup:
         """Delete a record, and print what still refers to it."""
         with connection.open() as client:
             response = client.send("DELETE", build_record_path(self._kind, record_id), headers=headers)
-        shown = render.render_deleted(self._kind, record_id, response)
-        connection.output.show({"deleted": record_id, **response}, shown)
+        shown = render.render_done(self._kind, record_id, "deleted", response)
+        connection.show({"deleted": record_id, **response}, shown)
 
     def _add_past(self) -> None:
         kind = self._kind
@@ -199,11 +199,9 @@ class RecordGroup:
 def roll_back(
     kind: Kind, record_id: str, connection: GatewayConnection, conditions: ConditionOptions, *, to: int
 ) -> None:
-    """Restore a record as it was at a registry revision."""
-    connection.send(
-        "POST",
-        build_record_path(kind, record_id, "rollback"),
-        lambda response: render.render_rolled_back(kind, record_id, to, response),
-        {"revision": to},
-        headers=conditions.headers,
-    )
+    """Restore a record as it was at a registry revision; it is deleted if it did not exist then."""
+    path, headers = build_record_path(kind, record_id, "rollback"), conditions.headers
+    with connection.open() as client:
+        response = client.post(path, {"revision": to}, headers=headers)
+    what = f"restored as of revision {to:,} (revision {response['revision']})"
+    connection.show(response, render.render_done(kind, record_id, what, response))

@@ -135,7 +135,7 @@ def add_server(
         revision = _find_revision(client, name, replaces=registration.replaces)
         report = None if registration.is_untested else _try_server(client, name, body)
         if report is not None and not connection.as_json:
-            connection.output.show({}, ui.group_parts(render_test(name, report), Text()))
+            connection.show({}, ui.group_parts(render_test(name, report), Text()))
         if report is not None and report["error"]:
             raise _refuse_failed(name, connection, report)
         body["allowed_tools"] = _choose_tools(registration.allow, as_json=connection.as_json)
@@ -143,7 +143,7 @@ def add_server(
         if registration.is_dry_run:
             change = {"kind": "server", "id": name, "body": body}
             plan = client.post(_PLAN, {"changes": [change], "prune": False})
-            connection.output.show({**done, "plan": plan}, render_plan(plan, None))
+            connection.show({**done, "plan": plan}, render_plan(plan, None))
             return
         conditions = build_conditions(revision=revision, plan_id=registration.plan_id)
         if revision is None:
@@ -156,7 +156,7 @@ def add_server(
         _render_offer(body["allowed_tools"], offered, () if report is None else report["tools"]),
         _render_next(name, body["allowed_tools"], connection.url),
     )
-    connection.output.show({**done, **response, "warnings": warnings, "offered": offered}, rendered)
+    connection.show({**done, **response, "warnings": warnings, "offered": offered}, rendered)
 
 
 def _parse_header(text: str) -> tuple[str, str]:

@@ -25,7 +25,6 @@ _MAX_BRANCHES: Final = 64  # more than any schema has; one that refers to itself
 _MAX_SUMMARY: Final = 120  # characters of a description in an error: a line and a half
 _INTEGER: Final = re.compile(r"-?[0-9]{1,400}")
 """400 digits: the gateway refuses longer ones."""
-_BOOLEANS: Final = {"true": True, "false": False}
 _NO_VALUE: Final = object()
 
 
@@ -137,20 +136,15 @@ def _list_choices(schema: Schema) -> Sequence[Any]:
 
 
 def _type_of(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case list():
-            return "array"
-        case Mapping():
-            return "object"
-    return "string"
+    names = {
+        type(None): "null",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
+    return names.get(type(value), "string")
 
 
 def build_arguments(
@@ -240,34 +234,17 @@ def _parse_text(parameter: ToolParameter, text: str) -> Any:
 def _parse_as(kind: str, text: str) -> Any:
     """The value that a text is as one JSON type, or `_NO_VALUE`."""
     bare = text.strip()
-    match kind:
-        case "string":
-            return text
-        case "null":
-            return None if bare == "null" else _NO_VALUE
-        case "boolean":
-            return _BOOLEANS.get(bare, _NO_VALUE)
-        case "integer":
-            return int(bare) if _INTEGER.fullmatch(bare) else _NO_VALUE
-        case "number":
-            return _parse_number(bare)
-    opening = "[" if kind == "array" else "{"
-    return _parse_json(bare) if bare.startswith(opening) else _NO_VALUE
-
-
-def _parse_number(text: str) -> Any:
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    found = _parse_json(text)
-    return found if isinstance(found, float) and math.isfinite(found) else _NO_VALUE
-
-
-def _parse_json(text: str) -> Any:
-    """The value of a JSON text, or `_NO_VALUE` if it is not JSON."""
+    if kind == "string":
+        return text
+    if kind in {"integer", "number"} and _INTEGER.fullmatch(bare):
+        return int(bare)
     try:
-        return json.loads(text, parse_constant=_reject_constant)
+        value = json.loads(bare, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return _NO_VALUE
+    # Any other integer is too long, and a number that is too large is read as infinity.
+    is_usable = kind != "integer" and value not in (math.inf, -math.inf)
+    return value if is_usable and _type_of(value) == kind else _NO_VALUE
 
 
 def _reject_constant(name: str) -> None:

@@ -15,7 +15,6 @@ from toolgate.cli.contexts import (
     Contexts,
     GatewayContext,
     GatewayTarget,
-    TargetChoice,
     encode_contexts,
     find_contexts_file,
     is_same_address,
@@ -104,15 +103,13 @@ def test_the_gateway_and_its_key_come_from_the_first_that_names_them(
 ) -> None:
     write_contexts(SAVED)
 
-    target = resolve_target(TargetChoice(**choice), {**os.environ, "TOOLGATE_URL": "", **environ})
+    target = resolve_target({**os.environ, "TOOLGATE_URL": "", **environ}, **choice)
 
     assert (target.url, target.key) == expected
 
 
 def test_without_contexts_the_gateway_is_on_this_machine(run: Run) -> None:
-    assert resolve_target(TargetChoice(), {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}) == (
-        GatewayTarget(url=LOCAL)
-    )
+    assert resolve_target({"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}) == (GatewayTarget(url=LOCAL))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +126,7 @@ def test_a_context_that_does_not_exist_is_an_error_and_no_other_is_used(
     write_contexts(SAVED)
 
     with pytest.raises(UsageError, match="no context `gone`"):
-        resolve_target(TargetChoice(**choice), {**os.environ, "TOOLGATE_URL": "", **environ})
+        resolve_target({**os.environ, "TOOLGATE_URL": "", **environ}, **choice)
 
 
 def test_a_command_calls_the_gateway_of_its_context_with_the_key_of_that(me: FakeGateway, run: Run) -> None:

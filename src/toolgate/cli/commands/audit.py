@@ -17,12 +17,12 @@ from toolgate.audit.events import Outcome
 from toolgate.audit.index.tables import EventType
 from toolgate.cli.command import (
     CommandError,
-    CommandOutput,
     ExitCode,
     UsageError,
     add_group,
     command,
     drop_unset,
+    print_output,
 )
 from toolgate.cli.options import SINCE, GatewayConnection, parse_time
 from toolgate.cli.render import layout as ui
@@ -164,10 +164,10 @@ def audit_command(
                 sys.stdout.buffer.write(chunk)
             sys.stdout.flush()
         elif is_followed:
-            _follow_events(client, which.query, connection.output)
+            _follow_events(client, which.query, connection)
         else:
             response = client.get(_PATH, {**which.query, "limit": limit or PAGE})
-            connection.output.show(response["events"], ui.render_newest("events", render_events, response))
+            connection.show(response["events"], ui.render_newest("events", render_events, response))
 
 
 @command(audit_app, "verify")
@@ -199,18 +199,18 @@ def verify_command(
     verifier = verifying.verify_copies(files) if files else verifying.verify_log(data)
     if seal is not None:
         verifier.expect_seal(seal)
-    CommandOutput(as_json=as_json).show(verifying.to_json(verifier), verifying.render_verified(verifier))
+    print_output(verifying.to_json(verifier), verifying.render_verified(verifier), as_json=as_json)
     if verifier.breaks:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _follow_events(client: RestClient, query: Query, output: CommandOutput) -> None:
+def _follow_events(client: RestClient, query: Query, connection: GatewayConnection) -> None:
     hint = "run it again when the gateway is reachable"
     for name, data in client.events(f"{_PATH}/events", query):
         if name == "error":
             raise parse_error(data)
         if name == "event":
             line = Text("  ").join(one for one in _render_cells(data) if one)
-            output.show(data, line, is_line=True)
+            connection.show(data, line, is_line=True)
             hint = f"`toolgate audit --since {data['at_ms']}` lists later events"
     raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

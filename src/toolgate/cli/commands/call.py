@@ -4,6 +4,8 @@ The arguments are typed by the tool's input schema before anything is sent. A te
 file or a pipe gets it as the tool sent it.
 """
 
+import base64
+import binascii
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 from typer import Argument
 
 from toolgate.catalog.find_tools import DESCRIBE_TOOL
@@ -20,7 +24,7 @@ from toolgate.cli.command import CommandError, ExitCode, UsageError, command, op
 from toolgate.cli.files import STANDARD_INPUT, load_object, read_text, replace_file
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
-from toolgate.cli.render.results import ResultFile, ResultLink, ResultPart, list_parts, render_tool
+from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import START_TIMEOUT, Query, RestClient
 from toolgate.cli.tool_arguments import ToolSignature, build_arguments, format_type, parse_signature
 from toolgate.errors import UnknownTool
@@ -72,7 +76,7 @@ def call_tool(
         definition = _describe_tool(client, tool, scope.query)
         signature = parse_signature(definition["inputSchema"])
         if options.describe:
-            connection.output.show(definition, render_tool(definition, list(_list_rows(signature))))
+            connection.show(definition, render_tool(definition, signature))
             return
         given = {} if options.args_json is None else load_object(options.args_json)
         sent = {"name": tool, "arguments": _check_json(build_arguments(tool, signature, words, given))}
@@ -80,11 +84,26 @@ def call_tool(
     parts = list_parts(response["result"])
     saved = _save_files(parts, options.out)
     if connection.as_json:
-        connection.output.show(response, "")
+        connection.show(response, "")
     else:
         _print_parts(tool, parts, saved, is_error=response["is_error"])
     if response["is_error"]:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def render_tool(definition: JsonObject, signature: ToolSignature) -> RenderableType:
+    """A tool and its arguments: name, type, whether it is needed or its default, and description."""
+    hints = [name for name, holds in (definition.get("annotations") or {}).items() if holds is True]
+    table = ui.grid("ARGUMENT", "TYPE*", "DEFAULT", "DESCRIPTION*")
+    for one in signature.parameters.values():
+        default = "" if one.default is None else json.dumps(one.default, ensure_ascii=False)
+        needed = "(required)" if one.is_required else default
+        table.add_row(ui.bold(one.name), format_type(one, signature.schema), needed, one.description)
+    return ui.stack_parts(
+        Group(ui.bold(definition["name"]), Text(ui.escape_block(str(definition.get("description") or "")))),
+        ui.sentence(Text("hints: ", style=ui.DIM), ui.join_names(hints)) if hints else None,
+        table if signature.parameters else Text("it takes no arguments"),
+    )
 
 
 def _parse_words(words: Sequence[str]) -> Mapping[str, Sequence[str]]:
@@ -127,13 +146,6 @@ def _refuse_unknown(tool: str, names: Sequence[str]) -> CommandError:
     return CommandError(f"no tool `{tool}` in this scope", hint=hint, code=UnknownTool.code)
 
 
-def _list_rows(signature: ToolSignature) -> Iterator[tuple[str, str, str, str]]:
-    for one in signature.parameters.values():
-        default = "" if one.default is None else json.dumps(one.default, ensure_ascii=False)
-        kind, needed = format_type(one, signature.schema), "(required)" if one.is_required else default
-        yield one.name, kind, needed, one.description
-
-
 def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
     """`arguments`, if JSON can say them: TOML and Python's reader know infinity, and dates."""
     try:
@@ -143,6 +155,87 @@ def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
             f"the arguments are not JSON: {exc}", hint="correct the file of --args-json"
         ) from exc
     return arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """An image, a recording or another file. `content` is None if the tool sent no valid Base64."""
+
+    kind: str
+    media_type: str
+    content: bytes | None
+
+    def describe(self) -> str:
+        size = "invalid Base64" if self.content is None else f"{len(self.content):,} bytes"
+        return f"{self.kind} {self.media_type}, {size}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultLink:
+    """A resource that can be read at the server."""
+
+    uri: str
+    name: str
+
+
+ResultPart = str | ResultFile | ResultLink
+"""Text is of the tool, or its structured content as JSON."""
+
+
+def list_parts(result: JsonObject) -> list[ResultPart]:
+    """What a `CallToolResult` holds. What text and structured content both say is there once."""
+    blocks = [one for one in result.get("content") or () if isinstance(one, Mapping)]
+    texts = [str(one.get("text", "")) for one in blocks if one.get("type") == "text"]
+    data = result.get("structuredContent")
+    is_structured = isinstance(data, Mapping) and not _is_plain(data, texts)
+    parts: list[ResultPart] = []
+    if not (is_structured and _is_repeated(data, texts)):
+        parts += texts
+    if is_structured:
+        parts.append(ui.encode_json(data, indent=2))
+    return [*parts, *_list_others(blocks)]
+
+
+def _is_plain(data: Mapping[str, Any], texts: Sequence[str]) -> bool:
+    """Whether the data is one text or number in a wrapper, which the text says by itself."""
+    if data.keys() != {"result"} or len(texts) != 1 or isinstance(data["result"], list | dict):
+        return False
+    return data["result"] in (texts[0], _parse(texts[0]))
+
+
+def _is_repeated(data: Any, texts: Sequence[str]) -> bool:
+    """Whether the texts are the data as JSON: servers send both, for clients that read only one."""
+    values = [_parse(text) for text in texts]
+    inner = data["result"] if data.keys() == {"result"} else data
+    return values in ([data], [inner], inner)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _list_others(blocks: Sequence[JsonObject]) -> Iterator[ResultPart]:
+    for block in blocks:
+        kind, resource = block.get("type"), block.get("resource")
+        if kind in {"image", "audio"}:
+            yield _parse_file(str(kind), block.get("mimeType"), block.get("data"))
+        elif kind == "resource" and isinstance(resource, Mapping) and "blob" in resource:
+            yield _parse_file("file", resource.get("mimeType"), resource["blob"])
+        elif kind == "resource" and isinstance(resource, Mapping):
+            yield str(resource.get("text", ""))
+        elif kind == "resource_link":
+            yield ResultLink(uri=str(block.get("uri", "")), name=str(block.get("name", "")))
+
+
+def _parse_file(kind: str, media_type: Any, data: Any) -> ResultFile:
+    try:
+        content = base64.b64decode(data, validate=True) if isinstance(data, str) else None
+    except (binascii.Error, ValueError):
+        content = None
+    return ResultFile(kind=kind, media_type=str(media_type or "of no type"), content=content)
 
 
 def _save_files(parts: Sequence[ResultPart], out: Path | None) -> list[Path]:
@@ -164,7 +257,7 @@ def _save_files(parts: Sequence[ResultPart], out: Path | None) -> list[Path]:
 
 
 def _print_parts(tool: str, parts: Sequence[ResultPart], saved: Sequence[Path], *, is_error: bool) -> None:
-    """The result on standard output; that of a tool that failed on standard error."""
+    """The result on standard output, texts on lines of their own; that of a failed tool on standard error."""
     console, paths = open_console(to_stderr=is_error), iter(saved)
     if is_error:
         console.print(ui.failed(ui.bold(tool), " reports an error"))
@@ -175,13 +268,9 @@ def _print_parts(tool: str, parts: Sequence[ResultPart], saved: Sequence[Path], 
         elif isinstance(part, ResultLink):
             line = f"resource {part.uri} {part.name}"
         else:
-            _write_text(part.text, console.file)
+            text = ui.escape_block(part) if console.file.isatty() else part
+            # Straight to the file: a console would wrap the lines. Half a surrogate pair cannot be encoded.
+            end = "" if text.endswith("\n") else "\n"
+            console.file.write(text.encode(errors="replace").decode() + end)
             continue
         console.print(ui.cell(line), soft_wrap=True)
-
-
-def _write_text(text: str, file: Any) -> None:
-    """A text on lines of its own: escaped for a terminal, else as it is."""
-    shown = ui.escape_block(text) if file.isatty() else text
-    # Straight to the file: a console would wrap the lines. Half a surrogate pair cannot be encoded.
-    file.write(shown.encode(errors="replace").decode() + ("" if shown.endswith("\n") else "\n"))

@@ -163,10 +163,10 @@ def show_command(
         found = next((one for one in categories if name in {one["name"], one["id"]}), None)
         if found is not None:
             packages = client.pages(build_path(CATALOG, found["id"]), "packages")
-            connection.output.show(packages, render_category(found, packages))
+            connection.show(packages, render_category(found, packages))
             return
         tools = client.pages(build_path(CATALOG, name, "tools"), "tools")
-    connection.output.show(tools, render_catalog_tools(name, tools))
+    connection.show(tools, render_catalog_tools(name, tools))
 
 
 @command(catalog_app, "search")
@@ -198,7 +198,7 @@ def quality_command(
     with connection.open() as client:
         shown = client.merge_pages("/api/v1/catalog/quality", "packages", query)
     del shown["next_cursor"]
-    connection.output.show(shown, render_quality(shown, every=every))
+    connection.show(shown, render_quality(shown, every=every))
 
 
 @command(catalog_app, "backfill")
@@ -222,7 +222,7 @@ def backfill_command(connection: GatewayConnection) -> None:
             if (cursor := response["next_cursor"]) is None:
                 break
     done = {"done": response["done"], "total": response["total"], "changed": changed, "failed": failed}
-    connection.output.show(done, render_backfill(done))
+    connection.show(done, render_backfill(done))
     if failed:
         hint = "the gateway tries again by itself; see its log"
         raise CommandError(f"{len(failed)} of {done['total']} packages failed", hint=hint)

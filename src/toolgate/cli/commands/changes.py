@@ -102,7 +102,7 @@ def plan_command(
         write_json(out, response)
     words = [word for file in files or () for word in ("-f", str(file))]
     again = ["apply", *words, *(["--prune"] if prune else [])]
-    connection.output.show(response, render.render_plan(response, None if deletes else again))
+    connection.show(response, render.render_plan(response, None if deletes else again))
 
 
 @command(app, "apply")
@@ -125,13 +125,13 @@ def apply_command(
     with connection.open() as client:
         if is_dry_run:
             response = post_changes(client, PLAN, body, records)
-            connection.output.show(response, render.render_difference(response))
+            connection.show(response, render.render_difference(response))
             return
         if prune and not is_sure and plan_id is None:
             plan_id = _confirm_removals(client, body, records)
         send_modules(client, modules, as_json=connection.as_json)
         response = post_changes(client, APPLY, {**body, "plan": plan_id}, records)
-    connection.output.show(response, render.render_change_set(response))
+    connection.show(response, render.render_change_set(response))
 
 
 def _confirm_removals(client: RestClient, body: JsonObject, records: Sequence[FileRecord]) -> str:
@@ -169,7 +169,7 @@ def diff_command(
         # 1 means a difference here, so a failure must not use it.
         failure.exit_code = max(failure.exit_code, ExitCode.USAGE)
         raise
-    connection.output.show(response["changes"], render.render_difference(response))
+    connection.show(response["changes"], render.render_difference(response))
     if response["changes"]:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -217,5 +217,5 @@ def watch_command(
             if "revision" in data:
                 hint = f"continue with `toolgate watch --since {data['revision']}`"
             if connection.as_json or name == "change":
-                connection.output.show({"event": name, **data}, render.render_change(data), is_line=True)
+                connection.show({"event": name, **data}, render.render_change(data), is_line=True)
         raise CommandError("the gateway ended the stream", hint=hint, code="stream_ended")

@@ -71,6 +71,8 @@ end
 complete --command toolgate --no-files --arguments '(__toolgate_complete)'
 """
 _SCRIPTS: Final[dict[Shell, str]] = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+# Names of commands and options have no colon.
+_SEPARATORS: Final[dict[Shell, str]] = {"zsh": ":", "fish": "\t"}
 
 app = typer.Typer(add_completion=False)
 
@@ -93,13 +95,8 @@ def print_completion(
         return
     root = context.find_root()
     for name, summary in list_candidates(root.command, root, words):
-        sys.stdout.write(f"{_format_candidate(shell, name, summary)}\n")
-
-
-def _format_candidate(shell: Shell, name: str, summary: str) -> str:
-    if shell == "zsh":
-        return f"{name}:{summary}"  # names of commands and options have no colon
-    return f"{name}\t{summary}" if shell == "fish" else name
+        described = f"{name}{_SEPARATORS[shell]}{summary}" if shell in _SEPARATORS else name
+        sys.stdout.write(f"{described}\n")
 
 
 def list_candidates(root: Any, context: Any, words: Sequence[str]) -> list[Candidate]:
@@ -113,18 +110,15 @@ def list_candidates(root: Any, context: Any, words: Sequence[str]) -> list[Candi
         elif word == "--":
             return []
         elif word.startswith("-") and word != "-":
-            expecting = _find_option(command, word)
+            # The option that takes the next word as its value, if this is one.
+            options = (one for one in _list_options(command) if word in one.opts and not one.is_flag)
+            expecting = next(options, None)
         elif (inner := _find_subcommand(command, context, word)) is not None:
             command, position = inner, 0
         else:
             position += 1
     found = _list_next(command, context, current, expecting=expecting, position=position)
     return [one for one in found if one[0].startswith(current)]
-
-
-def _find_option(command: Any, word: str) -> Any:
-    """The option that takes the next word as its value, if this is one."""
-    return next((one for one in _list_options(command) if word in one.opts and not one.is_flag), None)
 
 
 def _find_subcommand(command: Any, context: Any, word: str) -> Any:

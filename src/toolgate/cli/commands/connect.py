@@ -225,8 +225,7 @@ def connect_command(
     """
     program = CLIENT_PROGRAMS[client]
     if frozen:
-        with connection.open() as gateway:
-            seen = gateway.get("/api/v1/mcp/scope", scope.query)
+        seen = connection.get("/api/v1/mcp/scope", scope.query)
         if refusal := seen.get("refusal"):
             raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])
         # The same scope, with each of its current tools by name.
@@ -254,7 +253,7 @@ def connect_command(
             "url": endpoint.url,
             "warnings": warnings,
         }
-        connection.output.show(written, _render_merged(program, endpoint, merged, warnings))
+        connection.show(written, _render_merged(program, endpoint, merged, warnings))
         return
     note = describe_selection(scope.query)
     warnings = list(filter(None, [warn_about_length(endpoint.url)]))
@@ -266,13 +265,12 @@ def connect_command(
         "note": note,
         "warnings": warnings,
     }
-    connection.output.show(shown, render_connection(program, endpoint, note, warnings))
+    connection.show(shown, render_connection(program, endpoint, note, warnings))
 
 
 def _check_scope(connection: GatewayConnection, scope: ScopeOptions) -> list[str]:
     """The gateway's warnings about this URL. Raises CommandError if clients cannot use it."""
-    with connection.open() as client:
-        seen = client.get("/api/v1/mcp/scope", scope.query)
+    seen = connection.get("/api/v1/mcp/scope", scope.query)
     refusal = seen.get("refusal")
     if refusal is not None and refusal["code"] != "too_many_tools":
         raise CommandError(refusal["message"], hint=refusal["hint"], code=refusal["code"])

@@ -21,11 +21,11 @@ from toolgate.catalog.clients import KEY_VARIABLE
 from toolgate.cli.command import (
     DEFAULT_URL,
     CommandError,
-    CommandOutput,
     JsonOption,
     UsageError,
     add_group,
     command,
+    print_output,
 )
 from toolgate.cli.contexts import (
     URL_VARIABLE,
@@ -81,7 +81,9 @@ def log_in(
     """
     file = find_contexts_file(os.environ)
     saved = load_contexts(file)
-    url = _check_url(url or _find_url(saved, name))
+    # To log in to a context again takes no address.
+    known = saved.by_name.get(name or "")
+    url = _check_url(url or (known.url if known else os.environ.get(URL_VARIABLE) or DEFAULT_URL))
     name = check_context_name(name) if name else _choose_name(saved, url)
     key = _read_key(url, key_file)
     caller = _identify_caller(url, key)
@@ -89,15 +91,8 @@ def log_in(
     _save(file, Contexts(by_name=by_name, current=name))
     shown = {"context": name, "url": url, "file": str(file), **caller}
     warnings = _warn_about_plaintext(url, key)
-    CommandOutput(as_json=as_json).show(
-        {**shown, "warnings": warnings}, ui.group_parts(_render_login(shown), ui.render_warnings(warnings))
-    )
-
-
-def _find_url(saved: Contexts, name: str | None) -> str:
-    """The address if none is given: that of the context to log in to again, or the default one."""
-    known = saved.by_name.get(name or "")
-    return known.url if known is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    rendered = ui.group_parts(_render_login(shown), ui.render_warnings(warnings))
+    print_output({**shown, "warnings": warnings}, rendered, as_json=as_json)
 
 
 def _check_url(url: str) -> str:
@@ -198,7 +193,7 @@ def _remove(name: str | None, *, as_json: bool) -> None:
     _save(file, left)
     note = "" if left.current else "; no context is current"
     shown = ui.done("context ", ui.bold(name), f" and its key are removed from this machine{note}")
-    CommandOutput(as_json=as_json).show({"deleted": name, "current": left.current}, shown)
+    print_output({"deleted": name, "current": left.current}, shown, as_json=as_json)
 
 
 @command(contexts, "list")
@@ -209,7 +204,7 @@ def list_contexts(*, as_json: JsonOption = False) -> None:
         {"name": name, "url": one.url, "has_key": one.key is not None, "current": name == saved.current}
         for name, one in sorted(saved.by_name.items())
     ]
-    CommandOutput(as_json=as_json).show(found, _render_contexts(found))
+    print_output(found, _render_contexts(found), as_json=as_json)
 
 
 def _render_contexts(found: list[dict[str, Any]]) -> RenderableType:
@@ -237,7 +232,7 @@ def use_context(name: NameArgument, *, as_json: JsonOption = False) -> None:
     _save(file, replace(saved, current=name))
     url = saved.by_name[name].url
     shown = ui.done("context ", ui.bold(name), " is now current: ", ui.cell(url))
-    CommandOutput(as_json=as_json).show({"current": name, "url": url}, shown)
+    print_output({"current": name, "url": url}, shown, as_json=as_json)
 
 
 @command(contexts, "delete")

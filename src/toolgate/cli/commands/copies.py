@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer import Argument
 
-from toolgate.cli.command import CommandOutput, JsonOption, UsageError, command, open_console
+from toolgate.cli.command import JsonOption, UsageError, command, open_console, print_output
 from toolgate.cli.contexts import URL_VARIABLE
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render.changes import render_backup, render_restored
@@ -83,7 +83,7 @@ def backup_command(
     with _show_progress("writing the backup") as report:
         exported = export_store(store.target, out, report)
     response = {"path": str(out), **asdict(exported)}
-    connection.output.show(response, render_backup(response))
+    connection.show(response, render_backup(response))
 
 
 def _check_is_local(connection: GatewayConnection) -> None:
@@ -111,4 +111,4 @@ def restore_command(
     """
     with _show_progress("restoring") as report:
         response = asdict(import_store(file, store.target, report))
-    CommandOutput(as_json=as_json).show(response, render_restored(response))
+    print_output(response, render_restored(response), as_json=as_json)

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -53,8 +53,7 @@ class QuotaOptions:
 
     @property
     def budgets(self) -> dict[str, int]:
-        names = ("calls_per_minute", "calls_per_day", "tokens_per_day")
-        return drop_unset({name: getattr(self, name) for name in names})
+        return drop_unset({one.name: getattr(self, one.name) for one in fields(QuotaOptions)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,7 @@ def create_key(
         key = client.post(COLLECTIONS["key"], body)
         write(key["secret"])
     shown = key if out is None else {name: value for name, value in key.items() if name != "secret"}
-    connection.output.show(shown, render_new_key(key, out))
+    connection.show(shown, render_new_key(key, out))
 
 
 @command(keys.app, "set-quota")

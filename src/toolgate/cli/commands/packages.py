@@ -17,14 +17,12 @@ from typer import Argument
 
 from toolgate.cli.command import (
     CommandError,
-    CommandOutput,
     DryRunOption,
     JsonOption,
     add_group,
     command,
 )
 from toolgate.cli.contexts import url_option
-from toolgate.cli.files import ReportProgress, upload
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, PlanOption
 from toolgate.cli.render import layout as ui
@@ -71,10 +69,6 @@ class InstallOptions:
 def hash_file(file: BinaryIO) -> str:
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # BinaryIO has readinto
-
-
-def upload_archive(client: RestClient, file: BinaryIO, sha256: str, report: ReportProgress) -> JsonObject:
-    return upload(client, file, sha256, f"/api/uploads/{sha256}", report)
 
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
@@ -247,9 +241,8 @@ def init_command(
     as_json: JsonOption = False,
 ) -> None:
     """Create a package with one working tool. No existing file is changed."""
-    output = CommandOutput(as_json=as_json)
     load_lazily("toolgate.cli.commands.publish").make_package(
-        directory, package_id=package_id, name=name, output=output
+        directory, package_id=package_id, name=name, as_json=as_json
     )
 
 

@@ -36,9 +36,12 @@ def review_pin(
     tool: Annotated[str | None, "Only this tool, by its name on the server."] = None,
 ) -> None:
     """Compare a server's tools with what was approved, line by line."""
-    with connection.open() as client:
-        tools = _list_differences(client, server_id, tool)
-    connection.output.show(tools, render_differences(server_id, tools))
+    connection.print_result(
+        build_record_path("pin", server_id, "diff"),
+        lambda response: render_differences(server_id, response["tools"]),
+        {"tool": tool},
+        member="tools",
+    )
 
 
 @command(pins.app, "approve")
@@ -66,7 +69,8 @@ def approve_pin(
                 )
         approved = {name: listed[name] for name in chosen or listed}
         tools = {**before.get("tools", {}), **approved} if chosen else approved
-        differences = _list_differences(client, server_id) if before else []
+        path = build_record_path("pin", server_id, "diff")
+        differences = client.get(path)["tools"] if before else []
         settled = {name: None for name in before.get("changed") or () if name in approved}
         body = {"server_id": server_id, "tools": tools} | ({"changed": settled} if settled else {})
         # With --tool, concurrent approvals of other tools must not be lost.
@@ -76,7 +80,7 @@ def approve_pin(
     shown = [one for one in differences if approved.get(one["tool"], "") == one["listed"]]
     response = {**response, "differences": shown}
     rendered = render_pinned(server_id, response, before=before.get("tools", {}), after=tools)
-    connection.output.show(response, rendered)
+    connection.show(response, rendered)
 
 
 def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
@@ -91,7 +95,3 @@ def _list_digests(client: RestClient, server_id: str) -> dict[str, str]:
         hint = f"see why with `toolgate servers tools {server_id}`"
         raise CommandError(f"server `{server_id}` lists no tool to approve", hint=hint)
     return tools
-
-
-def _list_differences(client: RestClient, server_id: str, tool: str | None = None) -> Any:
-    return client.get(build_record_path("pin", server_id, "diff"), {"tool": tool})["tools"]

@@ -122,10 +122,9 @@ def lint_command(connection: GatewayConnection) -> None:
     nothing was found. 1: something was found. 5: nothing was found, but some rules could not be checked
     because a server has not listed its tools.
     """
-    with connection.open() as client:
-        response = client.get("/admin/api/lint")
+    response = connection.get("/admin/api/lint")
     findings, unjudged = response["findings"], response.get("unjudged", [])
-    connection.output.show([*findings, *unjudged], render_lint(findings, unjudged))
+    connection.show([*findings, *unjudged], render_lint(findings, unjudged))
     if findings or unjudged:
         raise typer.Exit(ExitCode.FAILED if findings else ExitCode.INCOMPLETE)
 
@@ -180,11 +179,11 @@ def learn_command(
             write_json(out, lesson["record"])
         if not is_applied or not lesson["plan"]["changes"]:
             again = ["learn", task, *which.words, "--apply"]
-            connection.output.show(lesson, render_lesson(lesson, again))
+            connection.show(lesson, render_lesson(lesson, again))
             return
         change = {"kind": "task", "id": task, "body": lesson["record"]}
         response = client.post(APPLY, {"changes": [change], "plan": lesson["plan"]["id"]})
-    connection.output.show(response, stack_parts(render_lesson(lesson, None), render_change_set(response)))
+    connection.show(response, stack_parts(render_lesson(lesson, None), render_change_set(response)))
 
 
 @command(app, "unused")
@@ -206,4 +205,4 @@ def unused_command(
     query = {"task": task, "key": key, "since": parse_time(since)}
     with connection.open() as client:
         response = client.merge_pages("/admin/api/unused", "holders", query)
-    connection.output.show(response, render_unused(response, is_one=task is not None or key is not None))
+    connection.show(response, render_unused(response, is_one=task is not None or key is not None))

@@ -111,8 +111,7 @@ def promote_command(
     is_dry_run: DryRunOption = False,
 ) -> None:
     """End a rollout: all callers get the next version."""
-    with connection.open() as client:
-        profile = client.get(build_record_path("profile", profile_id))
+    profile = connection.get(build_record_path("profile", profile_id))
     rollout = _require_rollout(profile)
     selection = {name: rollout[name] for name in _SELECTION if name in rollout}
     body = {"profile_id": profile_id, "revision": profile["revision"], "version": rollout["version"]}
@@ -140,8 +139,7 @@ def rollback_command(
     if to is not None:
         roll_back("profile", profile_id, connection, conditions, to=to)
         return
-    with connection.open() as client:
-        profile = client.get(build_record_path("profile", profile_id))
+    profile = connection.get(build_record_path("profile", profile_id))
     _require_rollout(profile)
     body = {name: value for name, value in profile.items() if name != "rollout"}
     _write_profile(body, connection, conditions, ["rollback", profile_id] if is_dry_run else None)

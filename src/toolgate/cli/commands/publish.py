@@ -16,15 +16,15 @@ from rich.console import Group, RenderableType
 
 from toolgate.cli.command import (
     CommandError,
-    CommandOutput,
     StepProgress,
     UsageError,
     open_console,
+    print_output,
 )
 from toolgate.cli.commands import packages
 from toolgate.cli.commands.packages import InstallOptions, VersionBump
 from toolgate.cli.contexts import url_option
-from toolgate.cli.files import open_progress, replace_file
+from toolgate.cli.files import open_progress, replace_file, upload
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
@@ -165,7 +165,7 @@ FILES: Final = {"server.py": "server.py", "README.md": "README.md", "toolgateign
 """File of the template → its name in the package."""
 
 
-def make_package(directory: Path, *, package_id: str | None, name: str | None, output: CommandOutput) -> None:
+def make_package(directory: Path, *, package_id: str | None, name: str | None, as_json: bool) -> None:
     """Write the template of a package into a directory, over no file that is there."""
     try:
         chosen = parse_server_id(
@@ -208,7 +208,7 @@ def make_package(directory: Path, *, package_id: str | None, name: str | None, o
             f"toolgate packages publish {quote(str(directory))}", "Next: edit `server.py`, then run", ui.DIM
         ),
     )
-    output.show(made, rendered)
+    print_output(made, rendered, as_json=as_json)
 
 
 def install(package: str, connection: GatewayConnection, how: InstallOptions, *, is_dry_run: bool) -> None:
@@ -225,7 +225,7 @@ def install(package: str, connection: GatewayConnection, how: InstallOptions, *,
         with progress.step("planning" if is_dry_run else "installing"):
             response = packages.install_package(client, package_id, how, {**body, "dry_run": is_dry_run})
         if is_dry_run:
-            connection.output.show(
+            connection.show(
                 response, packages.render_install_plan(response, ["packages", "install", package, *how.words])
             )
             return
@@ -233,7 +233,7 @@ def install(package: str, connection: GatewayConnection, how: InstallOptions, *,
             server = packages.refresh_server(client, package_id)
     url = format_scope_url(connection.url, {"servers": package_id})
     rendered = packages.render_installed(response, server, url, gateway=connection.url)
-    connection.output.show({**response, "server": server, "url": url}, rendered)
+    connection.show({**response, "server": server, "url": url}, rendered)
 
 
 def _upload_file(
@@ -248,7 +248,8 @@ def _upload_file(
                     offered = {"manifest": content.decode(), "sha256": packages.hash_file(archive)}
                 return parse_manifest(content).id, offered
             with progress.step("uploading") as report:
-                kept: JsonObject = packages.upload_archive(client, file, packages.hash_file(file), report)
+                sha256 = packages.hash_file(file)
+                kept = upload(client, file, sha256, f"/api/uploads/{sha256}", report)
     except OSError as exc:
         raise UsageError(f"cannot read `{path}`: {exc.strerror}") from exc
     return str(kept["package_id"]), {"version": kept["version"]}
@@ -280,12 +281,12 @@ def publish(
             response = packages.install_package(client, manifest.id, how, offered)
             raised = [] if bump is None else ["--bump", bump]
             command = ["packages", "publish", str(directory), *raised, *how.words]
-            connection.output.show(response, packages.render_install_plan(response, command))
+            connection.show(response, packages.render_install_plan(response, command))
             return
         is_there = packages.check_version(client, manifest.id, manifest.version, packed.sha256)
         if not is_there:
             with progress.step("uploading") as report:
-                packages.upload_archive(client, archive, packed.sha256, report)
+                upload(client, archive, packed.sha256, f"/api/uploads/{packed.sha256}", report)
         package.write(content)
         shown: dict[str, Any] = {
             "package_id": manifest.id,
@@ -305,7 +306,7 @@ def publish(
             with progress.step("starting the server at the gateway"):
                 shown["server"] = packages.refresh_server(client, manifest.id)
     shown["url"] = format_scope_url(connection.url, {"servers": manifest.id})
-    connection.output.show(shown, render_published(shown, gateway=connection.url))
+    connection.show(shown, render_published(shown, gateway=connection.url))
 
 
 def render_published(shown: JsonObject, *, gateway: str) -> RenderableType:

@@ -20,7 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from toolgate.cli.command import CommandError, CommandOutput, UsageError, add_group, command, open_console
+from toolgate.cli.command import CommandError, UsageError, add_group, command, open_console
 from toolgate.cli.options import GatewayConnection, duration_option, parse_duration
 from toolgate.cli.record_commands import TaskArgument
 from toolgate.cli.render import layout as ui
@@ -128,7 +128,7 @@ class RunScreen:
         if line["stream"] != "stdout":
             self._errors.print(_render_line(line), soft_wrap=True)
         elif self._shows_output and self._is_terminal:
-            CommandOutput(as_json=False).show(line, _render_line(line), is_line=True)
+            open_console().print(_render_line(line), soft_wrap=True)
 
     def end(self, ending: JsonObject) -> None:
         """Write the output that was not shown line by line."""
@@ -230,7 +230,6 @@ def run_command(
     The run's output goes to standard output, its log to standard error, and its exit code is the command's.
     Ctrl-C cancels the run. A run that is ended by a limit, a crash or a timeout is an error with exit code 1.
     """
-    output = connection.output
     with connection.open() as client:
         key = options.idempotency_key
         headers = {} if key is None else {"idempotency-key": key}
@@ -240,10 +239,10 @@ def run_command(
                 ui.bold(made["invocation_id"]), f" is {made['state']}. To see its result, run:"
             )
             again = f"toolgate invocations get {made['task_id']} {made['invocation_id']}"
-            output.show(made, Group(head, ui.copyable(again)))
+            connection.show(made, Group(head, ui.copyable(again)))
             return
         cancel_path = build_invocation_path(task_id, made["invocation_id"], "cancel")
-        screen = RunScreen(shows_output=not output.as_json)
+        screen = RunScreen(shows_output=not connection.as_json)
         try:
             ended = follow_run(client, made, screen.line, within_s=options.timeout_s)
         except KeyboardInterrupt:
@@ -259,8 +258,8 @@ def run_command(
                 )
             raise failure from None
     screen.end(ended["ending"])
-    if output.as_json:
-        output.show(ended, "")
+    if connection.as_json:
+        connection.show(ended, "")
     ending = ended["ending"]
     if ending["ended_by"] != "exit":
         message = f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}"
@@ -315,7 +314,7 @@ def logs_command(
     with suppress(KeyboardInterrupt), connection.open() as client:
 
         def show(line: JsonObject) -> None:
-            connection.output.show(line, _render_line(line), is_line=True)
+            connection.show(line, _render_line(line), is_line=True)
 
         if is_followed:
             follow_run(client, client.get(build_invocation_path(task_id, invocation_id)), show)

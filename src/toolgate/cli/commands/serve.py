@@ -16,7 +16,7 @@ from rich.text import Text
 
 from toolgate import __version__
 from toolgate.app.process import ServingApp, run
-from toolgate.cli.command import CommandOutput, ExitCode, UsageError, command
+from toolgate.cli.command import ExitCode, UsageError, command, print_output
 from toolgate.cli.contexts import url_option
 from toolgate.cli.render.changes import render_reload
 from toolgate.cli.render.layout import DIM, bold, copyable, sentence, stack_parts
@@ -29,7 +29,10 @@ app = typer.Typer(add_completion=False)
 JsonOption = Annotated[bool, "--json", "Print addresses as one JSON object."]
 
 
-def _render_start(what: str, url: str, *more: Text) -> RenderableType:
+def _render_start(what: str, url: str, *more: Text, console: str | None = None) -> RenderableType:
+    """What was started, and the address of its console if it has one."""
+    if console is not None:
+        more = (*more, sentence("its console is at ", bold(console)))
     return Group(sentence(Text("Toolgate", style="bold"), f" {__version__} {what} at ", bold(url)), *more)
 
 
@@ -38,34 +41,20 @@ def render_ready(url: str, *, console: str | None = None, is_empty: bool = False
     at = url_option(url)
     steps = [copyable(f"toolgate connect claude-code{at}\ntoolgate doctor{at}")]
     if is_empty:
-        steps = _render_first_steps(url)
+        # `--url` of `servers add` is that of a server: the gateway's address goes into the environment.
+        export = f"export TOOLGATE_URL={url}\n" if at else ""
+        imports = "toolgate servers import mcp.json --allow '*'"
+        add = f"{export}{imports}\ntoolgate servers add time -- uvx mcp-server-time"
+        check = "toolgate connect claude-code --write\ntoolgate doctor"
+        steps = [
+            copyable(add, "No servers are registered. In another terminal, import or add some:"),
+            copyable(check, "Then connect a client and check:", ""),
+        ]
     return stack_parts(
-        _render_start("serves", url, *_render_console(console)),
+        _render_start("serves", url, console=console),
         *steps,
         Text("Ctrl-C stops the gateway and all its servers.", style=DIM),
     )
-
-
-def _render_first_steps(url: str) -> list[Group]:
-    """How to get from no servers and no tasks to a client that calls tools."""
-    # `--url` of `servers add` is that of a server: the gateway's address goes into the environment.
-    export = [] if url_option(url) == "" else [f"export TOOLGATE_URL={url}"]
-    add = [
-        *export,
-        "toolgate servers import mcp.json --allow '*'",
-        "toolgate servers add time -- uvx mcp-server-time",
-    ]
-    return [
-        copyable("\n".join(add), "No servers are registered. In another terminal, import or add some:"),
-        copyable(
-            "toolgate connect claude-code --write\ntoolgate doctor", "Then connect a client and check:", ""
-        ),
-    ]
-
-
-def _render_console(url: str | None) -> list[Text]:
-    """The address of the console, if there is one."""
-    return [] if url is None else [sentence("its console is at ", bold(url))]
 
 
 def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> RenderableType:
@@ -75,9 +64,8 @@ def render_control_ready(url: str, grpc: str, *, console: str | None = None) -> 
     if is_loopback(parse_address(grpc)[0]):
         # A node on the same machine needs another address and another directory.
         start_node += " \\\n  --listen 127.0.0.1:8081 --data .toolgate-node"
-    followed = sentence("nodes follow it at ", bold(grpc))
     return stack_parts(
-        _render_start("controls", url, followed, *_render_console(console)),
+        _render_start("controls", url, sentence("nodes follow it at ", bold(grpc)), console=console),
         copyable(f"{add_key}\n{start_node}", "To start a node, create a key for it:"),
         Text("Ctrl-C stops the control plane. Its nodes continue with their last state.", style=DIM),
     )
@@ -169,19 +157,18 @@ def up_command(
     if with_model and not is_demo:
         hint = "add --demo, or register a model with `toolgate chat-upstreams apply`"
         raise UsageError("--model needs --demo", hint=hint)
-    output = CommandOutput(as_json=as_json)
 
     async def announce(started: ServingApp, url: str) -> None:
         console = started.console_url(url)
         shown = {"url": url, "console": console, "version": __version__}
         snapshot = started.gateway.snapshot
         is_empty = not (snapshot.servers or snapshot.tasks)
-        output.show(shown, render_ready(url, console=console, is_empty=is_empty))
+        print_output(shown, render_ready(url, console=console, is_empty=is_empty), as_json=as_json)
 
     if is_demo:
         _run_demo(settings, as_json=as_json, with_model=with_model)
     elif is_dry_run:
-        _show_difference(settings.load(), output)
+        _show_difference(settings.load(), as_json=as_json)
     else:
         run(load_lazily("toolgate.app.up").open_up, settings.load(), os.environ, announce)
 
@@ -201,7 +188,7 @@ def _run_demo(options: SettingOptions, *, as_json: bool, with_model: bool) -> No
         run(load_lazily("toolgate.app.up").open_up, settings, os.environ, demo.present)
 
 
-def _show_difference(settings: Settings, output: CommandOutput) -> None:
+def _show_difference(settings: Settings, *, as_json: bool) -> None:
     """Print what the server files would change in the registry."""
     if settings.mcp_registry_dir is None:
         raise UsageError("--dry-run needs a directory of server files", hint="add --mcp-registry-dir DIR")
@@ -211,7 +198,7 @@ def _show_difference(settings: Settings, output: CommandOutput) -> None:
         "warnings": list(report.warnings),
         "problems": [str(one) for one in report.problems],
     }
-    output.show(response, render_reload(response, is_dry_run=True))
+    print_output(response, render_reload(response, is_dry_run=True), as_json=as_json)
     if report.problems:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -229,7 +216,7 @@ def control_command(
     async def announce(started: ServingApp, url: str) -> None:
         grpc, console = started.details["grpc"], started.console_url(url)
         shown = {"url": url, "console": console, "grpc": grpc, "version": __version__}
-        CommandOutput(as_json=as_json).show(shown, render_control_ready(url, grpc, console=console))
+        print_output(shown, render_control_ready(url, grpc, console=console), as_json=as_json)
 
     open_control = load_lazily("toolgate.app.control").open_control
     run(open_control, settings.load(**asdict(control)), os.environ, announce)
@@ -246,6 +233,6 @@ def node_command(settings: SettingOptions, node: NodeOptions, *, as_json: JsonOp
     async def announce(started: ServingApp, url: str) -> None:
         control = ", ".join(started.settings.control)
         shown = {"url": url, "control": control, "version": __version__}
-        CommandOutput(as_json=as_json).show(shown, render_node_ready(url, control))
+        print_output(shown, render_node_ready(url, control), as_json=as_json)
 
     run(load_lazily("toolgate.app.node").open_node, settings.load(**asdict(node)), os.environ, announce)

@@ -128,7 +128,7 @@ def log_in(
             webbrowser.open(url)
             response = callback.wait(state)
         finished = client.post(f"{path}/finish", {**_check_callback(response, state), **shared})
-    connection.output.show(finished, render.render_login(finished))
+    connection.show(finished, render.render_login(finished))
 
 
 CALLBACK_PATH: Final = "/callback"
@@ -212,11 +212,9 @@ def list_tools(
     task: Annotated[str | None, "Task id: show the tools as this task sees them."] = None,
 ) -> None:
     """List a server's tools, and why one is quarantined or hidden."""
-    with connection.open() as client:
-        path = build_record_path("server", server_id, "tools")
-        response = client.get(path, {"task": task or None})
+    response = connection.get(build_record_path("server", server_id, "tools"), {"task": task or None})
     shown = render.render_server_tools(response)
-    connection.output.show([*response["tools"], *response.get("others", ())], shown)
+    connection.show([*response["tools"], *response.get("others", ())], shown)
 
 
 @command(servers.app, "export")

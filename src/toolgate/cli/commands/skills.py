@@ -88,7 +88,7 @@ def check_command(file: FileArgument, connection: GatewayConnection) -> None:
         prices = _price_tools(client, skill)
     tools = [_check_tool(ref, explained, prices["prices"]) for ref in skill.tools]
     response = {"skill": skill.skill_id, "tools": tools, **{key: prices[key] for key in _SUMS}}
-    connection.output.show(response, render_skill(response))
+    connection.show(response, render_skill(response))
     if any(one["state"] != "callable" for one in tools):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -110,7 +110,7 @@ def url_command(file: FileArgument, connection: GatewayConnection) -> None:
     door = GatewayEndpoint(name=skill.skill_id, url=url, needs_key=connection.load_key() is not None)
     shown = {"skill": skill.skill_id, "url": url, "config": CLIENT_PROGRAMS["generic"].document(door)}
     # On one line, however long, to be copied.
-    connection.output.show(shown, Group(ui.unwrapped(url)))
+    connection.show(shown, Group(ui.unwrapped(url)))
 
 
 @command(skill_app, "apply")
@@ -131,12 +131,12 @@ def apply_command(
     with connection.open() as client:
         if is_dry_run:
             response = post_changes(client, PLAN, body, [record])
-            connection.output.show(response, render_plan(response, ["skills", "apply", str(file)]))
+            connection.show(response, render_plan(response, ["skills", "apply", str(file)]))
             return
         response = post_changes(client, APPLY, {**body, "plan": plan_id}, [record])
     url = format_scope_url(connection.url, {"task": skill.skill_id})
     rendered = ui.stack_parts(render_change_set(response), ui.sentence("at ", ui.bold(url)))
-    connection.output.show({**response, "url": url}, rendered)
+    connection.show({**response, "url": url}, rendered)
 
 
 def _load_skill(file: Path) -> Skill:

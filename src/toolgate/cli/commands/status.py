@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -56,7 +57,7 @@ def explain_command(
     query = {**scope.query, "key": key, "side": side}
     with connection.open() as client:
         response = _explain_tool(client, query, tool) if tool else client.get("/api/v1/mcp/explain", query)
-    connection.output.show(response, render.render_explanation(response))
+    connection.show(response, render.render_explanation(response))
 
 
 def _explain_tool(client: RestClient, query: Query, tool: str) -> JsonObject:
@@ -100,7 +101,7 @@ def get_node(
         raise CommandError(
             f"no node `{node_id}` has reported", hint="see `toolgate nodes list`", code="not_found"
         )
-    connection.output.show(found, render_node(found))
+    connection.show(found, render_node(found))
 
 
 @command(app, "quotas")
@@ -138,8 +139,8 @@ def tokens_command(
     if context.invoked_subcommand is not None:
         return
     days = math.ceil(parse_duration(since) / _DAY_S)
-    render_tokens = render.render_token_tasks if task is None else render.render_token_days
-    connection.print_result("/admin/api/tokens", render_tokens, {"days": days, "task": task})
+    shown = partial(render.render_token_use, by_day=task is not None)
+    connection.print_result("/admin/api/tokens", shown, {"days": days, "task": task})
 
 
 @command(tokens, "price")

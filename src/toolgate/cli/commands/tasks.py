@@ -50,7 +50,7 @@ def show_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Show one module: its size, its age and the tasks that run it."""
     with connection.open() as client:
         module = client.get(build_path(MODULES, find_module(client, sha256)))
-    connection.output.show(module, render.render_module(module))
+    connection.show(module, render.render_module(module))
 
 
 @command(modules, "upload")
@@ -65,7 +65,7 @@ def upload_module(
     module = load_module(file)
     with connection.open() as client:
         response = send_module(client, module, as_json=connection.as_json)
-    connection.output.show(response, render.render_uploaded(response))
+    connection.show(response, render.render_uploaded(response))
 
 
 @command(modules, "delete")
@@ -73,4 +73,4 @@ def delete_module(sha256: HashArgument, connection: GatewayConnection) -> None:
     """Delete a module that no task runs."""
     with connection.open() as client:
         response = client.send("DELETE", build_path(MODULES, find_module(client, sha256)))
-    connection.output.show(response, ui.done("deleted module ", ui.bold(response["sha256"])))
+    connection.show(response, ui.done("deleted module ", ui.bold(response["sha256"])))

@@ -96,18 +96,24 @@ def interpolate(buckets: Buckets, share: float) -> float | None:
 
 IN_FLIGHT: Final = "toolgate_calls_in_flight"
 QUEUED: Final = "toolgate_calls_queued"
-SHOWN_GAUGES: Final = (
-    IN_FLIGHT,
-    QUEUED,
-    "toolgate_node_calls_queued",
-    "toolgate_children",
-    "toolgate_sessions",
-    "toolgate_streams",
-    "toolgate_approvals_pending",
-    "toolgate_guests",
-    "toolgate_invocations_queued",
-    "toolgate_loop_lag_ms",
+LAG: Final = "toolgate_loop_lag_ms"
+_GAUGES: Final[Sequence[Mapping[str, str]]] = (
+    {
+        "active": IN_FLIGHT,
+        "queued": QUEUED,
+        "node queue": "toolgate_node_calls_queued",
+        "children": "toolgate_children",
+        "sessions": "toolgate_sessions",
+        "streams": "toolgate_streams",
+    },
+    {
+        "approvals pending": "toolgate_approvals_pending",
+        "guests": "toolgate_guests",
+        "runs queued": "toolgate_invocations_queued",
+        "loop lag": LAG,
+    },
 )
+"""Lines of the frame: label → gauge."""
 SHARES: Final = (0.5, 0.95, 0.99)
 _WORST_FIRST: Final = ("down", "degraded", "starting", "connected", "idle", "disabled")
 
@@ -196,7 +202,7 @@ def make_frame(
         "calls_per_s": sum(happened.calls.values()) / seconds,
         "errors_per_s": sum(happened.errors.values()) / seconds,
         "percentiles_ms": happened.percentiles_ms,
-        "gauges": {name: reading.total(name) for name in SHOWN_GAUGES},
+        "gauges": {name: reading.total(name) for row in _GAUGES for name in row.values()},
         "codes": happened.codes,
         "denials": happened.denials,
         "nodes": nodes,
@@ -254,25 +260,14 @@ def _render_head(frame: JsonObject) -> list[Text]:
     return lines
 
 
-def _render_gauges(gauges: Mapping[str, float | None]) -> list[Text]:
-    shown = {name.removeprefix("toolgate_"): value for name, value in gauges.items()}
-    lag = shown.get("loop_lag_ms")
-    rows = (
-        (("active", "calls_in_flight"), ("queued", "calls_queued"), ("node queue", "node_calls_queued"),
-         ("children", "children"), ("sessions", "sessions"), ("streams", "streams")),
-        (("approvals pending", "approvals_pending"), ("guests", "guests"),
-         ("runs queued", "invocations_queued")),
-    )  # fmt: skip
-    lines = []
-    for row in rows:
-        parts: list[Text | tuple[str, str]] = []
-        for label, name in row:
-            parts += [(f"{label} ", DIM), Text(f"{_whole(shown.get(name))}   ")]
-        lines.append(Text.assemble(*parts))
-    lines[-1].append_text(
-        Text.assemble(("loop lag ", DIM), (_ms(lag), BAD if (lag or 0) > _SLOW_LOOP_MS else ""))
-    )
-    return lines
+def _render_gauges(gauges: Mapping[str, float | None]) -> Iterator[Text]:
+    for row in _GAUGES:
+        parts = []
+        for label, name in row.items():
+            value, is_lag = gauges[name], name == LAG
+            style = BAD if is_lag and (value or 0) > _SLOW_LOOP_MS else ""
+            parts.append(Text.assemble((f"{label} ", DIM), (_ms(value) if is_lag else _whole(value), style)))
+        yield Text("   ").join(parts)
 
 
 def _render_servers(servers: Sequence[JsonObject], room: int | None) -> RenderableType:
@@ -376,7 +371,7 @@ def top_command(
         frames = watch_frames(client, sources, interval_s)
         if once or connection.as_json:
             frame = next(frames)
-            connection.output.show(frame, render_frame(frame))
+            connection.show(frame, render_frame(frame))
             return
         console = open_console()
         with Live(console=console, screen=True, auto_refresh=False) as live:

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from toolgate.app.process import ServingApp
 from toolgate.catalog.clients import CLIENT_PROGRAMS, GatewayEndpoint
-from toolgate.cli.command import CommandError, CommandOutput, StepProgress, open_console
+from toolgate.cli.command import CommandError, StepProgress, open_console, print_output
 from toolgate.cli.contexts import url_option
 from toolgate.cli.demo import kit
 from toolgate.cli.files import FileRecord
@@ -163,11 +163,6 @@ def build_upstream(announced: ModelAnnouncement) -> dict[str, Any]:
     }
 
 
-def is_demo_upstream(record: Mapping[str, Any]) -> bool:
-    """Whether a demo with a model left this record, and no user changed it since."""
-    return (record["upstream_id"], record["display_name"]) == (UPSTREAM, UPSTREAM_NAME)
-
-
 CONNECT_WITHIN_S: Final = 30.0  # Python servers connect in about a second; a busy machine needs more
 POLL_EVERY_S: Final = 0.1  # looks immediate to people
 
@@ -183,7 +178,7 @@ class Demo:
         self._model = DemoModel(self.directory) if with_model else None
         self._announced: ModelAnnouncement | None = None
         """The address of the running model."""
-        self._output = CommandOutput(as_json=as_json)
+        self._as_json = as_json
         self._progress = StepProgress(open_console(to_stderr=True))
 
     def prepare(self) -> None:
@@ -233,7 +228,7 @@ class Demo:
         # The name of this program if it is on the PATH, else the path that it was called by.
         program = "toolgate" if shutil.which("toolgate") else sys.argv[0]
         shown = render_demo(url, servers, views, console=console, program=program, model=model)
-        self._output.show(value, shown)
+        print_output(value, shown, as_json=self._as_json)
 
     def _tasks(self) -> list[FileRecord]:
         return kit.load_tasks() if self._announced is None else kit.load_tasks(MODEL_TASK)
@@ -245,9 +240,11 @@ class Demo:
         upstream_path = build_record_path("chat_upstream", UPSTREAM)
         if self._announced is not None:
             await asyncio.to_thread(client.send, "PUT", upstream_path, build_upstream(self._announced))
-        elif any(is_demo_upstream(one) for one in await asyncio.to_thread(client.records, "chat_upstream")):
-            # From an earlier run, whose model has ended.
-            await asyncio.to_thread(client.send, "DELETE", upstream_path)
+            return
+        for one in await asyncio.to_thread(client.records, "chat_upstream"):
+            # From an earlier run, whose model has ended. No user changed it since.
+            if (one["upstream_id"], one["display_name"]) == (UPSTREAM, UPSTREAM_NAME):
+                await asyncio.to_thread(client.send, "DELETE", upstream_path)
 
     async def _await_servers(self, client: RestClient) -> list[dict[str, Any]]:
         """All servers, once each has connected or failed."""

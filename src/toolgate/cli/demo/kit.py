@@ -61,7 +61,6 @@ MARK: Final = ".toolgate-lock"
 _TAIL_LINES: Final = 40  # pip gives its reason near the end
 _SHOWN_LINES: Final = 5  # more lines would scroll the hint away
 _COLLECTING: Final = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
-_INSTALLING: Final = re.compile(r"Installing collected packages")
 
 
 def is_installed(environment: Path, lock: Path) -> bool:
@@ -88,7 +87,7 @@ def install_packages(environment: Path, lock: Path, report: Callable[[str], None
     def tell(line: str) -> None:
         if found := _COLLECTING.match(line):
             report(f"fetching {found[1]}")
-        elif _INSTALLING.match(line):
+        elif line.startswith("Installing collected packages"):
             report("installing what was fetched")
 
     _run(command, tell, "the packages come from PyPI, or from the index that pip is set to")

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -85,16 +85,15 @@ def _render_fields(fields: Sequence[JsonObject]) -> RenderableType:
     for one in fields:
         signed = (("-", ui.BAD, one["before"]), ("+", ui.OK, one["after"]))
         rows = (
-            (Text(sign, style=style), ui.cell(_encode_value(value), style))
+            (
+                Text(sign, style=style),
+                ui.cell(value if isinstance(value, str) else ui.encode_json(value), style),
+            )
             for sign, style, value in signed
             if value != ABSENT
         )
         parts += [ui.cell(one["field"]), ui.indent(ui.unheaded_grid(2, rows))]
     return Group(*parts)
-
-
-def _encode_value(value: Any) -> str:
-    return value if isinstance(value, str) else ui.encode_json(value)
 
 
 def _render_records(changes: Sequence[JsonObject]) -> RenderableType:
@@ -189,23 +188,12 @@ def render_change(event: JsonObject) -> RenderableType:
 
 def render_applied(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
     """An acknowledged write with its revision."""
-    return _render_done(kind, record_id, f" (revision {response['revision']})", response)
+    return render_done(kind, record_id, f"(revision {response['revision']})", response)
 
 
-def render_deleted(kind: Kind, record_id: str, response: JsonObject) -> RenderableType:
-    """An acknowledged deletion, with warnings about records that still refer to it."""
-    return _render_done(kind, record_id, " deleted", response)
-
-
-def render_rolled_back(kind: Kind, record_id: str, to: int, response: JsonObject) -> RenderableType:
-    """A restored record; it is deleted if it did not exist at that revision."""
-    return _render_done(
-        kind, record_id, f" restored as of revision {to:,} (revision {response['revision']})", response
-    )
-
-
-def _render_done(kind: Kind, record_id: str, what: str, response: JsonObject) -> RenderableType:
-    head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), what)
+def render_done(kind: Kind, record_id: str, what: str, response: JsonObject) -> RenderableType:
+    """An acknowledged change, with warnings about records that refer to the changed one."""
+    head = ui.done(f"{describe_kind(kind)} ", ui.bold(record_id), f" {what}")
     return ui.group_parts(head, ui.render_warnings(response["warnings"]))
 
 

@@ -203,19 +203,10 @@ def _group_decisions(
 _LATE: Final = "; the last minute is not included"
 
 
-def render_token_tasks(response: JsonObject) -> RenderableType:
-    return _render_token_table(
-        response, "TASK", [(one["task_id"] or "(none)", one) for one in response["tasks"]]
-    )
-
-
-def render_token_days(response: JsonObject) -> RenderableType:
-    return _render_token_table(response, "DAY (UTC)", [(one["day"], one) for one in response["days"]])
-
-
-def _render_token_table(
-    response: JsonObject, what: str, rows: list[tuple[str, JsonObject]]
-) -> RenderableType:
+def render_token_use(response: JsonObject, *, by_day: bool) -> RenderableType:
+    """What lists and results cost, by task or by day."""
+    what, key, member = ("DAY (UTC)", "day", "days") if by_day else ("TASK", "task_id", "tasks")
+    rows = [(one[key] or "(none)", one) for one in response[member]]
     if not rows:
         return ui.sentence(
             f"nothing was listed or called from {response['since']} to {response['until']}",
