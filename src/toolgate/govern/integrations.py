@@ -33,11 +33,15 @@ class Integration(NamedTuple):
     server_id: str
     display_name: str
     state: IntegrationState
-    is_chosen: bool
+    chosen: bool
     """Whether the caller chose the state. If not, it is the default of the caller's key."""
     tools: int
     """Tools within the caller's ceiling, independent of its choice."""
     read_only_tools: int
+
+    @property
+    def writing_tools(self) -> int:
+        return self.tools - self.read_only_tools
 
 
 async def list_integrations(control: Control, principal: Principal) -> list[Integration]:
@@ -110,7 +114,7 @@ def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integr
             server_id=server_id,
             display_name=platform.servers[server_id].record.display_name,
             state=chosen.state_of(server_id),
-            is_chosen=server_id in chosen.chosen,
+            chosen=server_id in chosen.chosen,
             tools=len(are_read_only),
             read_only_tools=sum(are_read_only),
         )

@@ -23,7 +23,7 @@ from toolgate.model.reports import HealthState
 from toolgate.policy.rules import RegistryTotals, count_registered, is_unlisted
 from toolgate.policy.scope import RefusalCode, Scope
 from toolgate.surfaces.http.parsing import format_mcp_url, parse_mode, parse_selection
-from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
 
@@ -146,7 +146,7 @@ class ToolsSeen(_SelectionSeen, frozen=True, kw_only=True):
 async def list_servers(serving: GatewayProcess, call: RestCall[None]) -> ServersSeen:
     """The servers whose tools the caller can call, or could call once they are listed. Omits all others."""
     found, revision = _list_reachable_servers(serving.gateway, call.caller), serving.gateway.snapshot.revision
-    servers, next_cursor = parse_page(call).cut(found, lambda one: one.server_id)
+    servers, next_cursor = call.page().cut(found, lambda one: one.server_id)
     return ServersSeen(revision=revision, servers=list(servers), next_cursor=next_cursor)
 
 

@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaMode
 
 from toolgate import __version__, errors
 from toolgate.govern.process import GatewayProcess
-from toolgate.surfaces.rest.framework.request import FORM, BodySpec, Parameter, RestCall
+from toolgate.surfaces.rest.framework.request import FORM, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, ErrorResponse, Shape
 from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint, get
 
@@ -122,18 +122,13 @@ def _operation(endpoint: RestEndpoint[Any]) -> Json:
         "parameters": list(_parameters(endpoint)),
         "responses": {**_success_responses(endpoint), **_error_responses(endpoint)},
     }
-    if endpoint.body is not None:
-        operation["requestBody"] = {
-            "required": not endpoint.body.may_be_empty,
-            "content": _request_content(endpoint.body),
-        }
+    if (body := endpoint.body) is not None:
+        # Bytes have no schema. The members of a form are described by its endpoint.
+        content: Json = {body.media_type: {} if body.model is None else {"schema": _ref(body.model)}}
+        if body.parse_form_fields is not None:
+            content[FORM] = {"schema": {"type": "object"}}
+        operation["requestBody"] = {"required": not body.may_be_empty, "content": content}
     return operation
-
-
-def _request_content(body: BodySpec[Any]) -> Json:
-    """Bytes have no schema. The members of a form are described by its endpoint."""
-    content: Json = {body.media_type: {} if body.model is None else {"schema": _ref(body.model)}}
-    return content if body.parse_form_fields is None else {**content, FORM: {"schema": {"type": "object"}}}
 
 
 def _parameters(endpoint: RestEndpoint[Any]) -> Iterator[Json]:

@@ -32,6 +32,10 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _TAG = re.compile(rf'"({_NUMBER.pattern})"')
 _PLAIN = re.compile(r"[!-~]{1,200}")
 
+PAGE: Final = 500  # most registries fit one response
+MAX_PAGE: Final = 1_000  # twice that; larger pages would save little
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024  # as a body may have; the largest schemas still fit
+
 FORM: Final = "multipart/form-data"
 MAX_PARTS: Final = 64  # the one form has six members, two of which repeat
 MAX_PART_HEADERS: Final = 4_096  # a part has two or three short headers (RFC 7578)
@@ -78,6 +82,7 @@ def _invalid_form(problem: str) -> InvalidRequest:
 B = TypeVar("B")
 Choice = TypeVar("Choice", bound=str)
 Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +245,11 @@ class RestCall(Generic[B]):
             raise InvalidRequest(f"`{name}` must be one of {join_quoted(choices)}")
         return found
 
+    def page(self, *, default: int = PAGE) -> "Page":
+        """The `limit` and `cursor` of the query. Raises InvalidRequest."""
+        limit = self.count("limit", default=default, most=MAX_PAGE)
+        return Page(limit, parse_cursor(self.query["cursor"]) if "cursor" in self.query else "")
+
 
 def _parse_part_number(text: str) -> str:
     """Raises InvalidRecord."""
@@ -258,11 +268,6 @@ PATH_PARSERS: Final[Mapping[str, Callable[[str], str]]] = {
     **dict.fromkeys(("invocation_id", "approval_id", "event_id"), str),
 }
 """The parser of each path parameter, by its name in the template."""
-
-
-def parse_path_ids(values: Mapping[str, str]) -> Mapping[str, str]:
-    """The ids in the path. Raises InvalidRecord."""
-    return {name: PATH_PARSERS[name](value) for name, value in values.items()}
 
 
 def parse_precondition(request: HttpRequest) -> int | None:
@@ -303,15 +308,8 @@ def join_quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in names)
 
 
-PAGE: Final = 500  # most registries fit one response
-MAX_PAGE: Final = 1_000  # twice that; larger pages would save little
-MAX_PAGE_BYTES: Final = 4 * 1024 * 1024  # as a body may have; the largest schemas still fit
-
-T = TypeVar("T")
-
-
 def describe_paging(default: int) -> tuple[Parameter, ...]:
-    """The parameters that `parse_page` reads."""
+    """The parameters that `RestCall.page` reads."""
     limit = Parameter(
         "limit", f"The maximum number of entries: 1 to {MAX_PAGE}. Default: {default}.", "number"
     )
@@ -347,12 +345,6 @@ class Page(NamedTuple):
             sizes = accumulate(map(bytes_of, page))
             page = page[: max(1, sum(size <= MAX_PAGE_BYTES for size in sizes))]
         return page, encode_cursor(id_of(page[-1])) if len(found) > len(page) else None
-
-
-def parse_page(call: RestCall[Any], *, default: int = PAGE) -> Page:
-    """The `limit` and `cursor` of the query. Raises InvalidRequest."""
-    limit = call.count("limit", default=default, most=MAX_PAGE)
-    return Page(limit, parse_cursor(call.query["cursor"]) if "cursor" in call.query else "")
 
 
 def encode_cursor(record_id: str) -> str:

@@ -26,12 +26,12 @@ from toolgate.model.servers import EMPTY
 from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers, trace_request
 from toolgate.surfaces.http.parsing import parse_query, read_trace_headers
 from toolgate.surfaces.rest.framework.request import (
+    PATH_PARSERS,
     BodySpec,
     NoBody,
     Parameter,
     RestCall,
     parse_number,
-    parse_path_ids,
     parse_plain_headers,
     parse_precondition,
     validate_as,
@@ -232,7 +232,7 @@ class RestApi:
         call = RestCall(
             principal=principal,
             authorization=request.header("authorization"),
-            ids=parse_path_ids(ids),
+            ids={name: PATH_PARSERS[name](value) for name, value in ids.items()},
             query=parse_query(request.query, {one.name for one in endpoint.query}),
             if_revision=parse_precondition(request) if endpoint.is_conditional else None,
             headers=parse_plain_headers(request, [one.name for one in endpoint.headers]),

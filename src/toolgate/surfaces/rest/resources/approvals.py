@@ -18,7 +18,6 @@ from toolgate.surfaces.rest.framework.request import (
     RestCall,
     join_quoted,
     parse_model,
-    parse_page,
     validate_as,
 )
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape
@@ -99,7 +98,7 @@ STATE: Final = Parameter("state", f"Only approvals in this state: {join_quoted(_
 @get(_ALL, "viewer", "List approvals", query=(STATE, *PAGING))
 async def show_approvals(control: Control, call: RestCall[None]) -> ApprovalsResponse:
     """Pending and closed approvals, the newest first."""
-    page, state = parse_page(call), call.choice("state", _STATES)
+    page, state = call.page(), call.choice("state", _STATES)
     found = await approvals.list_approvals(
         control, call.caller, state=state, before=page.after or None, limit=page.limit + 1
     )

@@ -21,13 +21,7 @@ from toolgate.govern.audit import PAGE, EventTail, export_pages, read_event
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
 from toolgate.surfaces.rest.framework import response, streams
-from toolgate.surfaces.rest.framework.request import (
-    Parameter,
-    RestCall,
-    describe_paging,
-    join_quoted,
-    parse_page,
-)
+from toolgate.surfaces.rest.framework.request import Parameter, RestCall, describe_paging, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, NextCursor, ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import get
 
@@ -248,7 +242,7 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
 
     Several filters must all match. Events of a node appear after the node sent them, sorted by their time.
     """
-    page = parse_page(call, default=PAGE)
+    page = call.page(default=PAGE)
     place = _PLACE.fullmatch(page.after)
     if page.after and place is None:
         raise InvalidRequest("invalid cursor", hint="list again without a cursor")
@@ -294,7 +288,6 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 class ExportFormat(NamedTuple):
     """A format of exported events."""
 
-    name: str
     media_type: str
     head: bytes
     rows: Callable[[Sequence[AuditShown]], bytes]
@@ -321,20 +314,17 @@ def _escape_cell(value: Any) -> Any:
 
 def encode_lines(events: Sequence[AuditShown]) -> bytes:
     """Encode one object a line, without characters that a terminal or an editor interprets."""
-    return "".join(f"{encode_json(_drop_nulls(event))}\n" for event in events).encode()
+    whole = map(msgspec.to_builtins, events)
+    return _lines({name: value for name, value in one.items() if value is not None} for one in whole)
 
 
-def _drop_nulls(event: AuditShown) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.to_builtins(event).items() if value is not None}
-
-
-def _note_line(text: str) -> bytes:
-    return f"{encode_json({'stopped': text})}\n".encode()
+def _lines(objects: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(f"{encode_json(one)}\n" for one in objects).encode()
 
 
 FORMATS: Final[Mapping[str, ExportFormat]] = {
-    "csv": ExportFormat("audit.csv", CSV, _csv([COLUMNS]), encode_csv, lambda text: _csv([[text]])),
-    "jsonl": ExportFormat("audit.jsonl", JSON_LINES, b"", encode_lines, _note_line),
+    "csv": ExportFormat(CSV, _csv([COLUMNS]), encode_csv, lambda text: _csv([[text]])),
+    "jsonl": ExportFormat(JSON_LINES, b"", encode_lines, lambda text: _lines([{"stopped": text}])),
 }
 
 
@@ -351,9 +341,9 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
 
     If it stops at the limit, the last line says so: to get older events, set `until` to the last `at_ms`.
     """
-    chosen = FORMATS[call.choice("format", tuple(FORMATS)) or "jsonl"]
+    name = call.choice("format", tuple(FORMATS)) or "jsonl"
+    chosen, disposition = FORMATS[name], f'attachment; filename="audit.{name}"'
     events = _encode_events(control, parse_filter(call), chosen)
-    disposition = f'attachment; filename="{chosen.name}"'
     headers = {"content-type": chosen.media_type, "content-disposition": disposition}
     return RestResponse(response.ResponseStream(await anext(events), events), headers=headers)
 

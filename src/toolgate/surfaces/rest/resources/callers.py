@@ -6,7 +6,7 @@ stored as a hash. No caller can grant more than it has itself.
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Name, UnixTime
 from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
-from toolgate.surfaces.rest.framework.request import PAGING, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post, put
 from toolgate.surfaces.rest.resources import collection
@@ -129,22 +129,18 @@ async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
 @post(LOGIN, ANYONE, "Log in with a browser", errors=(NotFound,))
 async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
     """Exchange an authorization code of the issuer for a token that this gateway accepts."""
-    _check_redirect_uri(control, call)
+    # The code was sent to this console, under the host of the request; a proxy may add TLS.
+    own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
+    if control.discovery.public_url is not None:
+        own.add(control.discovery.public_url.rstrip("/"))
     sent = call.body
+    if sent.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
+        problem = f"`redirect_uri` must be `{CONSOLE_LOGIN_PATH}` of this gateway"
+        raise InvalidRequest(problem, hint="open the console at the URL in the setting `public_url`")
     earned = await control.oidc_login.redeem(
         sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri
     )
     return TokenShown.of(earned)
-
-
-def _check_redirect_uri(control: Control, call: RestCall[CodeSent]) -> None:
-    """Check that the code was sent to this console, under the host of the request; a proxy may add TLS."""
-    own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
-    if control.discovery.public_url is not None:
-        own.add(control.discovery.public_url.rstrip("/"))
-    if call.body.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
-        problem = f"`redirect_uri` must be `{CONSOLE_LOGIN_PATH}` of this gateway"
-        raise InvalidRequest(problem, hint="open the console at the URL in the setting `public_url`")
 
 
 _OWN: Final = "/api/v1/me/integrations"
@@ -173,9 +169,6 @@ class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
     """The number of these tools that are marked as read-only."""
     writing_tools: int
     """The number of the other tools."""
-
-
-S = TypeVar("S", bound=IntegrationShown)
 
 
 class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
@@ -218,8 +211,8 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     """Every server within your key's ceiling, with its state for you."""
     revision, default = control.gateway.snapshot.revision, call.caller.integrations
     found = await integrations.list_integrations(control, call.caller)
-    page, more = parse_page(call).cut(found, lambda one: one.server_id)
-    shown = [_show_integration(IntegrationShown, one) for one in page]
+    page, more = call.page().cut(found, lambda one: one.server_id)
+    shown = [IntegrationShown.of(one) for one in page]
     return IntegrationsResponse(revision=revision, default=default, integrations=shown, next_cursor=more)
 
 
@@ -237,7 +230,7 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     """
     server_id, state = call.ids["server_id"], call.body.state
     found, revision = await integrations.set_integration(control, call.caller, server_id, state)
-    return RestResponse(_show_integration(IntegrationSwitched, found, revision=revision), revision=revision)
+    return RestResponse(IntegrationSwitched.of(found, revision=revision), revision=revision)
 
 
 @delete(
@@ -256,7 +249,7 @@ async def unset_integration(control: Control, call: RestCall[None]) -> collectio
 async def show_choices(control: Control, call: RestCall[None]) -> ChoicesResponse:
     """The integrations that callers set, one entry per caller."""
     found = await integrations.list_choices(control, call.caller)
-    page, more = parse_page(call).cut(found, lambda one: one.id)
+    page, more = call.page().cut(found, lambda one: one.id)
     shown = [
         ChoiceShown.of(one, **{"principal": "", "servers": {}, "choice_id": one.id, **one.body})
         for one in page
@@ -271,10 +264,6 @@ async def reset_choices(control: Control, call: RestCall[None]) -> collection.De
     """Reset all integrations of one caller to the default of its key."""
     revision = await integrations.forget_choice(control, call.caller, call.ids["choice_id"])
     return collection.Deleted(revision=revision, warnings=[])
-
-
-def _show_integration(shape: type[S], one: integrations.Integration, **more: int) -> S:
-    return shape.of(one, chosen=one.is_chosen, writing_tools=one.tools - one.read_only_tools, **more)
 
 
 KEY_PREFIX: Final = "tg_"

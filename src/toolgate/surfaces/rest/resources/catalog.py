@@ -22,7 +22,6 @@ from toolgate.surfaces.rest.framework.request import (
     Parameter,
     RestCall,
     encode_cursor,
-    parse_page,
 )
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape
 from toolgate.surfaces.rest.framework.routing import get, post
@@ -206,9 +205,17 @@ async def show_categories(control: Control, call: RestCall[None]) -> CategoriesR
     Use `id` in paths. It is the name with `~` written as `~0` and `/` as `~1`; the category `search` has the
     id `~search`.
     """
-    found = catalog.list_categories(await catalog.find_visible(control, call.caller))
-    page, next_cursor = parse_page(call).cut(found, lambda one: one.id)
-    shown = [CategoryShown.of(one, packageCount=one.packages, toolCount=one.tools) for one in page]
+    groups = catalog.group_packages(await catalog.find_visible(control, call.caller))
+    page, next_cursor = call.page().cut(list(groups.items()), itemgetter(0))
+    shown = [
+        CategoryShown(
+            id=category_id,
+            name=catalog.category_of(packages[0][0]),
+            packageCount=len(packages),
+            toolCount=sum(map(catalog.count_tools, packages)),
+        )
+        for category_id, packages in page
+    ]
     return CategoriesResponse(categories=shown, next_cursor=next_cursor)
 
 
@@ -226,7 +233,7 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
         server=query.get("server", ""),
         is_read_only=call.flag("readOnly"),
     )
-    page = parse_page(call, default=FOUND)
+    page = call.page(default=FOUND)
     found = await catalog.search_catalog(control, await catalog.find_visible(control, call.caller), search)
     # The cursor is a position: a ranking has no other order.
     placed = list(enumerate(found))
@@ -242,9 +249,8 @@ async def search_tools(control: Control, call: RestCall[None]) -> Mapping[str, A
 async def show_category(control: Control, call: RestCall[None]) -> CatalogPackagesResponse:
     """The packages of a category, and the servers without a package, that the caller can reach."""
     found = catalog.list_packages(await catalog.find_visible(control, call.caller), call.ids["category"])
-    page, next_cursor = parse_page(call).cut(found, itemgetter(0))
-    installed = control.catalog.packages
-    shown = [_show_package(package_id, rows, installed.get(package_id)) for package_id, rows in page]
+    page, next_cursor = call.page().cut(found, lambda rows: rows[0].package_id)
+    shown = [_show_package(rows, control.catalog.packages.get(rows[0].package_id)) for rows in page]
     return CatalogPackagesResponse(packages=shown, next_cursor=next_cursor)
 
 
@@ -254,7 +260,7 @@ async def show_category(control: Control, call: RestCall[None]) -> CatalogPackag
 async def show_tools(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The tools of a package that the caller can reach, with their full schemas."""
     found = catalog.read_package(await catalog.find_visible(control, call.caller), call.ids["package"])
-    rows, next_cursor = parse_page(call).cut(found, lambda row: row.tool_name, bytes_of=_measure_row)
+    rows, next_cursor = call.page().cut(found, lambda row: row.tool_name, bytes_of=_measure_row)
     return {"tools": list(map(_show_tool, rows)), "next_cursor": next_cursor}
 
 
@@ -273,7 +279,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     quality, rows = await catalog.read_quality(control, call.caller)
     total, has_ended, packages = quality.total, quality.has_ended, sorted(quality.packages.items())
     dependent = [one for one in packages if one[1].fallback]
-    page, next_cursor = parse_page(call).cut(dependent if call.flag("dependent") else packages, itemgetter(0))
+    page, next_cursor = call.page().cut(dependent if call.flag("dependent") else packages, itemgetter(0))
     return CatalogQualityResponse(
         total=QualityShown.of(total),
         full_percent=total.full_percent,
@@ -310,18 +316,16 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillResp
     start again: finished packages are skipped.
     """
     check_unbounded(call.caller, "the catalog is shared by all callers")
-    page = parse_page(call, default=BATCH)
+    page = call.page(default=BATCH)
     done = await catalog.backfill_catalog(control, after=page.after, limit=min(page.limit, catalog.MAX_BATCH))
     return BackfillResponse.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
 
 
-def _show_package(
-    package_id: str, rows: Sequence[CatalogRow], installed: Package | None
-) -> CatalogPackageShown:
+def _show_package(rows: Sequence[CatalogRow], installed: Package | None) -> CatalogPackageShown:
     row = rows[0]
     return CatalogPackageShown.of(
         installed or row,
-        id=package_id,
+        id=row.package_id,
         name=row.package_name,
         description=row.package_description,
         tags=row.tags,

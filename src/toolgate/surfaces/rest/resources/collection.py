@@ -23,14 +23,7 @@ from toolgate.model.servers import EMPTY
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import ID_FIELDS, diff_fields
 from toolgate.registry.records.transaction import RecordKey
-from toolgate.surfaces.rest.framework.request import (
-    PAGING,
-    PLAN_HEADER,
-    Parameter,
-    RestCall,
-    accept_as,
-    parse_page,
-)
+from toolgate.surfaces.rest.framework.request import PAGING, PLAN_HEADER, Parameter, RestCall, accept_as
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
 from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
@@ -182,7 +175,7 @@ class RecordCollection:
 
     async def list(self, control: Control, call: RestCall[None]) -> Mapping[str, Any]:
         """The records, sorted by id. Each page is at one revision. Secrets are masked."""
-        page = parse_page(call)
+        page = call.page()
         listing = await control.store.list(self.kind)
         matching = [stored for stored in listing.records if self.matches_query(call.query, stored)]
         records, next_cursor = page.cut(matching, lambda stored: stored.id)

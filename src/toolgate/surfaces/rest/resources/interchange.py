@@ -31,7 +31,7 @@ from toolgate.registry.records.body import FieldDescriptions, StrictBody
 from toolgate.registry.records.codec import parse_id
 from toolgate.registry.records.fields import Patterns, ServerId
 from toolgate.surfaces.http.parsing import format_server_url
-from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page, validate_as
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, validate_as
 from toolgate.surfaces.rest.framework.response import JSON, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
 from toolgate.surfaces.rest.resources.changes import (
@@ -302,8 +302,11 @@ _ONE: Final = "/v0.1/servers/{namespace}/{server_name}/versions"
 )
 async def list_official(control: Control, call: RestCall[None]) -> Mapping[str, Any]:
     """The servers that you can reach, each with its URL at this gateway."""
-    page, query, since_ms = parse_page(call), call.query, _parse_since(call.query)
-    servers = await _list_servers(control, call)
+    page, query, since_ms = call.page(), call.query, _parse_since(call.query)
+    within = (await find_visible(control, call.caller)).packages
+    packages = {one.id: one for one in (await control.store.list("package")).records}
+    records = [one for one in (await control.store.list("server")).records if one.id in within]
+    servers = [_CatalogServer(record=one, package=packages.get(one.id)) for one in records]
     namespace = namespace_of(_base_url(control, call))
     # In a thread: reading ten thousand servers takes longer than the loop may block.
     found = await asyncio.to_thread(_filter_servers, servers, query, namespace=namespace, since_ms=since_ms)
@@ -370,17 +373,6 @@ def _filter_servers(
     return found
 
 
-async def _list_servers(control: Control, call: RestCall[None]) -> list[_CatalogServer]:
-    """Sorted by id."""
-    within = (await find_visible(control, call.caller)).packages
-    packages = {one.id: one for one in (await control.store.list("package")).records}
-    return [
-        _CatalogServer(record=one, package=packages.get(one.id))
-        for one in (await control.store.list("server")).records
-        if one.id in within
-    ]
-
-
 async def _find_server(control: Control, call: RestCall[None]) -> _CatalogServer | None:
     server_id = call.ids["server_name"]
     if call.ids["namespace"] != namespace_of(_base_url(control, call)):
@@ -407,29 +399,23 @@ async def _list_response(
 async def _show_servers(
     control: Control, call: RestCall[None], servers: Sequence[_CatalogServer]
 ) -> list[dict[str, Any]]:
-    # In a thread: a key may be bound to many tasks.
-    ids = {one.record.id for one in servers}
+    ids, door = {one.record.id for one in servers}, _base_url(control, call)
+    # The task in which a key that is bound to tasks reaches each server. In a thread: they may be many.
     tasks = await asyncio.to_thread(find_tasks_by_server, control.gateway, call.caller, ids)
-    return [_show_server(control, call, one, tasks.get(one.record.id)) for one in servers]
-
-
-def _show_server(
-    control: Control, call: RestCall[None], found: _CatalogServer, task_id: str | None
-) -> dict[str, Any]:
-    """`task_id`: the task in which a key that is bound to tasks reaches the server."""
-    door = _base_url(control, call)
-    named = None if task_id == call.caller.default_task else task_id
-    url = format_server_url(door, found.record.id, named)
-    remote: dict[str, Any] = {"type": "streamable-http", "url": url}
-    if call.authorization is not None:
-        remote["headers"] = [_KEY]
-    at = datetime.fromtimestamp(found.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    at = at.replace("+00:00", "Z")
-    official = {"status": "active", "publishedAt": at, "updatedAt": at, "isLatest": True}
-    return {
-        "server": {**found.identity(namespace_of(door)).encode(), "remotes": [remote]},
-        "_meta": {"io.modelcontextprotocol.registry/official": official},
-    }
+    secret = {} if call.authorization is None else {"headers": [_KEY]}
+    shown = []
+    for one in servers:
+        task_id = tasks.get(one.record.id)
+        named = None if task_id == call.caller.default_task else task_id
+        url = format_server_url(door, one.record.id, named)
+        at = datetime.fromtimestamp(one.updated_at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        at = at.replace("+00:00", "Z")
+        server = one.identity(namespace_of(door)).encode()
+        remote = {"type": "streamable-http", "url": url, **secret}
+        official = {"status": "active", "publishedAt": at, "updatedAt": at, "isLatest": True}
+        meta = {"io.modelcontextprotocol.registry/official": official}
+        shown.append({"server": {**server, "remotes": [remote]}, "_meta": meta})
+    return shown
 
 
 def _parse_since(query: Mapping[str, str]) -> float:

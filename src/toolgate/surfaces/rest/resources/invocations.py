@@ -34,7 +34,7 @@ from toolgate.model.invocations import (
 from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework import streams
-from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import (
     EVENTS,
     NextCursor,
@@ -225,7 +225,7 @@ async def _await_or_cancel(control: Control, made: Invocation, wait_s: int, *, i
 async def show_invocations(control: Control, call: RestCall[None]) -> InvocationsResponse:
     """The caller's invocations of the task, the newest first. With the role `viewer` or higher, of all
     callers."""
-    page = parse_page(call)
+    page = call.page()
     found = await list_invocations(
         control, call.caller, call.ids["task_id"], before=page.after or None, limit=page.limit + 1
     )

@@ -23,7 +23,7 @@ from toolgate.packages.artifacts import PackageVersion
 from toolgate.packages.manifest import MAX_MANIFEST_BYTES, build_manifest_schema, parse_manifest
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Patterns, Sha256, Version, field_error
-from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import JSON, NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.changes import (
@@ -224,7 +224,7 @@ def _show_install(prepared: Installation, effect: ApplyResponse | PlanResponse) 
 @get(_PACKAGES, "viewer", "List the packages", query=PAGING)
 async def list_packages(control: Control, call: RestCall[None]) -> PackageList:
     """Installed and uploaded packages, sorted by id."""
-    page = parse_page(call)
+    page = call.page()
     listing = await control.store.list("package")
     installed = {one.id: one for one in listing.records}
     uploaded = defaultdict(list)

@@ -6,6 +6,7 @@ lists.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
@@ -247,11 +248,9 @@ class MatchResponse(ResponseShape, frozen=True, kw_only=True):
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchResponse:
     """The matches of each pattern in the whole registry. Nothing is stored."""
     snapshot, sent = control.gateway.snapshot, call.body
-
-    def match_all() -> list[MatchShown]:
-        return [_match_one(snapshot, pattern, is_deny=sent.deny) for pattern in sent.patterns]
-
-    return MatchResponse(revision=snapshot.revision, matches=await asyncio.to_thread(match_all))
+    match = partial(_match_one, snapshot, is_deny=sent.deny)
+    matches = await asyncio.to_thread(lambda: list(map(match, sent.patterns)))
+    return MatchResponse(revision=snapshot.revision, matches=matches)
 
 
 def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:

@@ -17,7 +17,7 @@ from toolgate.govern.audit import MAX_BUCKETS, list_quota_usage
 from toolgate.govern.control import Control
 from toolgate.model.principals import HolderKind, QuotaName
 from toolgate.policy.learn import UnusedTool
-from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall, parse_page
+from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
 from toolgate.surfaces.rest.resources.audit import parse_exact_filters
@@ -49,7 +49,7 @@ async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsResponse
     """Every rate limit and quota of keys and tasks, and its usage across all nodes."""
     found = await list_quota_usage(control)
     # No id contains a space, and a space sorts before the characters of ids.
-    uses, more = parse_page(call).cut(found, lambda use: " ".join((*use.holder, use.budget)))
+    uses, more = call.page().cut(found, lambda use: " ".join((*use.holder, use.budget)))
     shown = [BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses]
     return BudgetsResponse(budgets=shown, next_cursor=more)
 
@@ -277,19 +277,6 @@ class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-def _show_holder(found: least_privilege.HolderGrant, *, most: int | None) -> HolderShown:
-    grant = found.grant
-    return HolderShown.of(
-        found.holder,
-        grant,
-        calls=found.calls,
-        last_used_ms=found.last_ms,
-        granted=grant.tools,
-        unused=len(grant.unused),
-        tools=_show_unused(grant.unused[:most]),
-    )
-
-
 LEARN_DAYS: Final = 7  # a week of work has the usual calls
 UNUSED_DAYS: Final = 30  # so that monthly jobs count as used
 MAX_SERVERS: Final = 1_000  # as the other lists of a response
@@ -344,7 +331,7 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
 
     Sorted by kind and id. The first page also lists unused servers.
     """
-    page, snapshot = parse_page(call), control.gateway.snapshot
+    page, snapshot = call.page(), control.gateway.snapshot
     task_id, key_id, kind = (call.query.get(name) for name in ("task", "key", "kind"))
     if kind not in (None, "task", "key"):
         raise InvalidRequest("`kind` must be `task` or `key`")
@@ -352,13 +339,25 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
     shown, next_cursor = page.cut([one for one in holders if kind in (None, one.kind)], str)
     uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
+    most = None if is_one else MAX_NAMED
     found = await least_privilege.weigh_holders(snapshot, shown, uses)
     servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
     return UnusedResponse.of(
         uses,
         revision=snapshot.revision,
         audit_begins_ms=uses.begins_ms,
-        holders=[_show_holder(one, most=None if is_one else MAX_NAMED) for one in found],
+        holders=[
+            HolderShown.of(
+                one.holder,
+                one.grant,
+                one,
+                last_used_ms=one.last_ms,
+                granted=one.grant.tools,
+                unused=len(one.grant.unused),
+                tools=_show_unused(one.grant.unused[:most]),
+            )
+            for one in found
+        ],
         servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
         next_cursor=next_cursor,
     )
