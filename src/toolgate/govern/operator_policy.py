@@ -1,6 +1,7 @@
 """Operator policy: limits for every record, and a rate limit for changes of integrations."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -104,22 +105,19 @@ class IntegrationRateLimit:
     def __init__(self, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._began_s = clock_s()
-        self._changes: dict[str, int] = {}
-        self._total = 0
+        self._changes: Counter[str] = Counter()
 
     def count(self, principal_id: str) -> None:
         """Count one change by `principal_id`. Raises TooManyAttempts beyond a limit."""
         now = self._clock_s()
         if now - self._began_s >= WINDOW_S:
-            self._began_s, self._total = now, 0
+            self._began_s = now
             self._changes.clear()
-        changes = self._changes.get(principal_id, 0)
-        if changes >= MAX_CHANGES or self._total >= MAX_ALL_CHANGES:
+        if self._changes[principal_id] >= MAX_CHANGES or self._changes.total() >= MAX_ALL_CHANGES:
             wait_s = max(1, round(self._began_s + WINDOW_S - now))
             raise TooManyAttempts(
                 "integrations changed too often in this minute",
                 hint=f"retry in {wait_s} s",
                 data={"retry_after_s": wait_s},
             )
-        self._changes[principal_id] = changes + 1
-        self._total += 1
+        self._changes[principal_id] += 1

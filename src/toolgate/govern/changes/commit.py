@@ -108,7 +108,7 @@ async def commit_changes(
                     raise  # a record's own precondition failed
         else:
             raise Conflict("the registry changed during every check of this change", hint="send it again")
-    warnings = await collect_warnings(served, edits)
+    warnings = await asyncio.to_thread(list, _list_warnings(served, edits))
     return CommittedChange(revision=batch.revision, edits=edits, changes=batch.changes, warnings=warnings)
 
 
@@ -121,7 +121,7 @@ async def plan_changes(
     return PlannedChange(
         revision=listing.revision,
         plan=await plan_edits(control, edits),
-        warnings=await collect_warnings(served, edits),
+        warnings=await asyncio.to_thread(list, _list_warnings(served, edits)),
     )
 
 
@@ -194,12 +194,8 @@ async def list_needed_modules(control: Control, edits: Sequence[RecordEdit]) -> 
     return {one.sha256 for one in await control.modules.list()}
 
 
-async def collect_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> list[str]:
-    """Warnings about the served snapshot after `edits`, and about edits that a file will undo."""
-    return await asyncio.to_thread(list, _list_warnings(served, edits))
-
-
 def _list_warnings(served: Snapshot, edits: Sequence[RecordEdit]) -> Iterator[str]:
+    """Warnings about the served snapshot after `edits`, and about edits that a file will undo."""
     for edit in edits:
         if edit.before is not None and (file := source_of(edit.before)) is not None:
             yield f"`{edit.change.id}` comes from `{file}`, which overwrites it when files are next loaded"

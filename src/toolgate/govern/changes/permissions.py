@@ -45,9 +45,9 @@ _FOR_ALL: Final = "a chat upstream is for all callers"
 def check_role(actor: Principal, kind: Kind) -> None:
     """Raise Forbidden if the role of `actor` may not write records of this kind."""
     needed = WRITER_ROLES.get(kind)
-    if needed is None or not reaches(actor.role, needed):
-        if needed is None:
-            raise Forbidden(f"only the gateway itself writes a {describe_kind(kind)}")
+    if needed is None:
+        raise Forbidden(f"only the gateway itself writes a {describe_kind(kind)}")
+    if not reaches(actor.role, needed):
         raise Forbidden(f"writing a {describe_kind(kind)} requires the role `{needed}`")
 
 

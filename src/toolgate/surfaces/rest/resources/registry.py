@@ -41,9 +41,13 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     were sent. Both have the `digest` of the log at that revision. If the watch ends with `error`, list again,
     and watch from the revision of the list.
     """
-    since, kinds = _parse_since(control, call), _parse_kinds(call)
+    if call.query.get("epoch", control.store.epoch) != control.store.epoch:
+        raise errors.Compacted("the registry has another epoch than the watched one")
+    last = streams.parse_last_event_id(call)
+    since = call.number_or("since", control.store.revision) if last is None else last
+    kinds = _parse_kinds(call)
     # The digest belongs to `since`, not to the id of the last event.
-    digest = "" if streams.parse_last_event_id(call) is not None else call.query.get("digest", "")
+    digest = "" if last is not None else call.query.get("digest", "")
     return await streams.stream_response(
         control,
         call,
@@ -51,15 +55,6 @@ async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
         first=streams.encode_named_event("start", {"epoch": control.store.epoch, "revision": since}),
         encode=lambda batch: _encode_batch(filter_batch(batch, kinds)),
     )
-
-
-def _parse_since(control: Control, call: RestCall[None]) -> int:
-    """The revision to start after."""
-    if "epoch" in call.query and call.query["epoch"] != control.store.epoch:
-        raise errors.Compacted("the registry has another epoch than the watched one")
-    last = streams.parse_last_event_id(call)
-    since = call.number("since") if last is None else last
-    return control.store.revision if since is None else since
 
 
 def _parse_kinds(call: RestCall[None]) -> frozenset[Kind]:
