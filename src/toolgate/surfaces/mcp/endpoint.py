@@ -25,7 +25,7 @@ from toolgate.surfaces.mcp.dispatch import read_meta_trace, trace_request
 from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange, parse_caller, return_at_once
 from toolgate.surfaces.mcp.input_required import RoundTrips, StateSealer
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
-from toolgate.surfaces.mcp.responses import send_empty, send_error
+from toolgate.surfaces.mcp.responses import send_error
 from toolgate.surfaces.mcp.session import ClientSessions
 from toolgate.surfaces.mcp.session_transports import SESSION_QUERY, SseTransport, serve_batch, wants_stream
 from toolgate.surfaces.mcp.stateful import SessionClient, StatefulHandler
@@ -130,7 +130,7 @@ class McpEndpoint:
             sse, stateful = self._sse, self._stateful
             session = sse.find_stream(exchange).session if is_on_stream else stateful.session(exchange)
             session.resolve(message, exchange.principal)
-            send_empty(exchange.responder, 202)
+            exchange.responder.send(202, b"")
         elif is_on_stream:
             return self._sse.post(exchange, message)
         elif is_stateless(exchange.request, message):

@@ -58,11 +58,6 @@ _encode = msgspec.json.encode
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
-def send_empty(responder: Responder, status: int) -> None:
-    """Send a response without a body."""
-    responder.send(status, b"")
-
-
 def send_result(responder: Responder, request_id: bytes, result: bytes, headers: Headers = ()) -> None:
     """Send the result of a request."""
     responder.send(200, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result), headers)

@@ -24,7 +24,7 @@ from toolgate.surfaces.http.parsing import is_small_and_flat, parse_json, parse_
 from toolgate.surfaces.mcp.dispatch import trace_request
 from toolgate.surfaces.mcp.exchange import CallerBinding, McpExchange, parse_caller
 from toolgate.surfaces.mcp.jsonrpc import ClientResponse, McpMessage, parse_message
-from toolgate.surfaces.mcp.responses import send_changes, send_empty, send_error, send_result
+from toolgate.surfaces.mcp.responses import send_changes, send_error, send_result
 from toolgate.surfaces.mcp.session import ClientSession
 from toolgate.surfaces.mcp.stateful import SessionClient, StatefulHandler
 
@@ -130,7 +130,7 @@ async def serve_batch(stateful: StatefulHandler, exchange: McpExchange) -> None:
     if responses:
         exchange.responder.send(200, b"[%b]" % b",".join(responses))
     else:
-        send_empty(exchange.responder, 202)
+        exchange.responder.send(202, b"")
 
 
 def parse_batch(body: bytes) -> list[BatchPart]:
@@ -219,7 +219,7 @@ class SseTransport:
             raise errors.SessionLimit(problem, hint="send the request again after a response")
         stream.pending += 1
         stream.requests.create_task(self._serve(stream, message, message.id, exchange.principal))
-        send_empty(exchange.responder, 202)
+        exchange.responder.send(202, b"")
 
     def find_stream(self, exchange: McpExchange) -> _SseStream:
         """The stream that a POST names. Raises UnknownSession and InvalidRequest."""

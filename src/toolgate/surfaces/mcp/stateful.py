@@ -110,7 +110,7 @@ class StatefulHandler:
                 handler = session.calls.pop(bytes(message.params.get("requestId", b"")), None)
                 if handler is not None:
                     handler.cancel()
-            responses.send_empty(responder, 202)
+            responder.send(202, b"")
         elif message.method in dispatch.SERVER_METHODS:
             await self._call_server(message, client)
         elif message.method in dispatch.LIST_KINDS:
@@ -160,12 +160,18 @@ class StatefulHandler:
         if "requestState" in message.params or "inputResponses" in message.params:
             # A stateless server would take them for input that it required, from this client or another.
             message.params = {name: raw for name, raw in message.params.items() if name not in _ROUND_MEMBERS}
+        params, is_served = message.params, False
         try:
-            try:
-                response = await self._dispatcher.request(message, client.binding, client, session.nonce)
-                responses.send_server_response(responder, message, response)
-            except InputRequired as needed:
-                await self._run_rounds(message, client, needed)
+            while not is_served:
+                try:
+                    response = await self._dispatcher.request(message, client.binding, client, session.nonce)
+                    responses.send_server_response(responder, message, response)
+                    is_served = True
+                except InputRequired as needed:  # of the client, by a stateless server: a round for each
+                    if message.round == elicitation.MAX_ROUNDS:
+                        raise elicitation.too_many_rounds() from None
+                    message.round += 1
+                    message.params = params | await elicitation.collect_inputs(client, needed)
         except errors.ToolgateError as exc:
             session.totals.count_limit_hit(self.gateway.metrics, SURFACE, exc.code)
             if not responses.send_failure(responder, message, exc, revision="legacy"):
@@ -178,20 +184,6 @@ class StatefulHandler:
         finally:
             if session.calls.get(request_id) is handler:
                 del session.calls[request_id]
-
-    async def _run_rounds(self, message: McpMessage, client: SessionClient, needed: InputRequired) -> None:
-        """Collect what a stateless server requires of the client: each round is a request to the server."""
-        session, params = client.session, message.params
-        for message.round in range(1, elicitation.MAX_ROUNDS + 1):
-            message.params = params | await elicitation.collect_inputs(client, needed)
-            try:
-                response = await self._dispatcher.request(message, client.binding, client, session.nonce)
-                responses.send_server_response(client.responder, message, response)
-            except InputRequired as again:
-                needed = again
-            else:
-                return
-        raise elicitation.too_many_rounds()
 
     async def stream(self, exchange: McpExchange) -> None:
         """GET: notify the client when its lists and resources change, and of what it missed before."""
@@ -258,7 +250,7 @@ class StatefulHandler:
             raise errors.InvalidRequest("DELETE needs `Mcp-Session-Id`")
         self.find_session(exchange, session_id)
         self.sessions.end(session_id, exchange.principal, everywhere=True)
-        responses.send_empty(exchange.responder, 200)
+        exchange.responder.send(200, b"")
 
     def initialize(self, exchange: McpExchange, message: McpMessage, binding: CallerBinding) -> None:
         """Open a session for what the URL selects."""

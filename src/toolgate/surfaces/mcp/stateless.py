@@ -62,7 +62,7 @@ class StatelessHandler:
         """Serve one POST."""
         if message.id is None:
             # The revision defines no notification from client to server over HTTP, so they have no effect.
-            responses.send_empty(exchange.responder, 202)
+            exchange.responder.send(202, b"")
             return return_at_once()
         envelope = self._check_envelope(exchange, message)
         if message.method in dispatch.SERVER_METHODS:
