@@ -11,14 +11,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from toolgate.errors import (
-    HeaderMismatch,
-    InvalidParams,
-    InvalidRecord,
-    InvalidRequest,
-    ParseFailed,
-    UnsupportedMedia,
-)
+from toolgate import errors
 from toolgate.gateway.scope.caller import Mode
 from toolgate.model.names import parse_task_id
 from toolgate.model.servers import EMPTY
@@ -56,16 +49,16 @@ def read_trace_headers(request: HttpRequest) -> Mapping[str, str]:
 def reject_repeated_headers(request: HttpRequest, names: Collection[bytes]) -> None:
     """Reject a request that repeats one of these headers: readers could disagree on which copy counts."""
     for name in request.repeated.intersection(names):
-        raise HeaderMismatch(f"the header `{name.decode()}` is repeated")
+        raise errors.HeaderMismatch(f"the header `{name.decode()}` is repeated")
 
 
 def check_json_media(request: HttpRequest) -> None:
     """Raises UnsupportedMedia unless the body is declared as JSON. This also stops cross-site form posts."""
     media = request.headers.get(b"content-type", b"")
     if media != b"application/json" and media.split(b";")[0].strip().lower() != b"application/json":
-        raise UnsupportedMedia("the request does not have `Content-Type: application/json`")
+        raise errors.UnsupportedMedia("the request does not have `Content-Type: application/json`")
     if request.headers.get(b"content-encoding", b"identity") != b"identity":
-        raise UnsupportedMedia("`Content-Encoding` is not supported")
+        raise errors.UnsupportedMedia("`Content-Encoding` is not supported")
 
 
 def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
@@ -75,26 +68,26 @@ def parse_query(query: bytes, known: Collection[str]) -> dict[str, str]:
     the scope silently.
     """
     if len(query) > MAX_QUERY_BYTES:
-        raise InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
+        raise errors.InvalidRequest(f"the query is longer than {MAX_QUERY_BYTES} bytes")
     try:
         pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query), errors="strict"
         )
     except ValueError as exc:
-        raise InvalidRequest("invalid query string") from exc
+        raise errors.InvalidRequest("invalid query string") from exc
     values: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
             allowed = ", ".join(f"`{one}`" for one in sorted(known)) or "none"
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"unknown query parameter `{ascii(name[:40])[1:-1]}`", hint=f"this route has {allowed}"
             )
         if name in values:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"duplicate query parameter `{name}`", hint=f"join the values with commas: `?{name}=a,b`"
             )
         if not value.isprintable():
-            raise InvalidRequest(f"query parameter `{name}` has characters that are not printable")
+            raise errors.InvalidRequest(f"query parameter `{name}` has characters that are not printable")
         values[name] = value
     return values
 
@@ -111,23 +104,23 @@ def parse_json(body: bytes) -> Any:
     """
     brackets = _count_brackets(body)
     if brackets > MAX_CONTAINERS and _count_brackets(_strip_strings(body)) > MAX_CONTAINERS:
-        raise ParseFailed(f"the body has more than {MAX_CONTAINERS} objects and arrays")
+        raise errors.ParseFailed(f"the body has more than {MAX_CONTAINERS} objects and arrays")
     try:
         whole = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ParseFailed("the body is not JSON that the gateway can forward") from exc
+        raise errors.ParseFailed("the body is not JSON that the gateway can forward") from exc
     # Counting first limits usual small bodies to two scans of the bytes.
     if brackets > MAX_DEPTH and sum(1 for _ in _walk_levels(whole)) > MAX_DEPTH:
-        raise ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
+        raise errors.ParseFailed(f"the body is nested deeper than {MAX_DEPTH} levels")
     if len(body) > MAX_DIGITS and _LONG_DIGITS.search(body) and _LONG_DIGITS.search(_strip_strings(body)):
-        raise ParseFailed(f"a number has more than {MAX_DIGITS} digits")
+        raise errors.ParseFailed(f"a number has more than {MAX_DIGITS} digits")
     return whole
 
 
 def reject_duplicate_members(body: bytes, whole: Any) -> None:
     """Raises ParseFailed for a duplicate member: a server may read the first one, the gateway the last."""
     if has_duplicate_members(body, whole):
-        raise ParseFailed("an object in the body has a duplicate member")
+        raise errors.ParseFailed("an object in the body has a duplicate member")
 
 
 def has_duplicate_members(body: bytes, whole: Any) -> bool:
@@ -198,8 +191,8 @@ def parse_selection(values: Mapping[str, str]) -> tuple[str | None, SessionReque
             tools=parse_tools_selection(_split(values["tools"])) if "tools" in values else None,
             profile=parse_task_id(values["profile"]) if "profile" in values else None,
         )
-    except (InvalidParams, InvalidRecord) as exc:
-        raise InvalidRequest(str(exc), hint=exc.hint) from exc
+    except (errors.InvalidParams, errors.InvalidRecord) as exc:
+        raise errors.InvalidRequest(str(exc), hint=exc.hint) from exc
     return task_id, request
 
 
@@ -207,7 +200,7 @@ def parse_mode(values: Mapping[str, str], *, default: Mode = "list") -> Mode:
     """The mode of listing tools. Raises InvalidRequest."""
     mode = _MODES.get(values.get("mode", default))
     if mode is None:
-        raise InvalidRequest("`mode` must be `list` or `find`", hint="leave it out to list the tools")
+        raise errors.InvalidRequest("`mode` must be `list` or `find`", hint="leave it out to list the tools")
     return mode
 
 

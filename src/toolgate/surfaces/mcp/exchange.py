@@ -13,15 +13,7 @@ from typing import Final
 
 import msgspec
 
-from toolgate.errors import (
-    HeaderMismatch,
-    InvalidRecord,
-    InvalidRequest,
-    NotAcceptable,
-    NotFound,
-    PolicyDenied,
-    TooManyTools,
-)
+from toolgate import errors
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller, Mode, Trace
 from toolgate.gateway.scope.view import View
@@ -48,12 +40,14 @@ def parse_caller(principal: Principal, path: str, query: bytes) -> Caller:
     query_task, request = parse_selection(values)
     mode = parse_mode(values, default=path_mode)
     if path_mode == "find" and mode != "find":
-        raise InvalidRequest("the path and `mode` disagree", hint="`/api/mcp/find` is `/api/mcp?mode=find`")
+        raise errors.InvalidRequest(
+            "the path and `mode` disagree", hint="`/api/mcp/find` is `/api/mcp?mode=find`"
+        )
     if query_task is not None and task_id is not None:
-        raise InvalidRequest("the path and the query both name a task")
+        raise errors.InvalidRequest("the path and the query both name a task")
     if server_id is not None:
         if request.servers is not None and server_id not in request.servers:
-            raise InvalidRequest("`servers` leaves out the server that the path names")
+            raise errors.InvalidRequest("`servers` leaves out the server that the path names")
         request = replace(request, servers=(server_id,))
     return Caller(principal, task_id or query_task, request, server_id, mode)
 
@@ -68,7 +62,7 @@ def _parse_path(path: str) -> tuple[str | None, str | None, Mode]:
             return None, _parse_name(parse_server_id, server_id), "list"
         case ["t", task_id]:
             return _parse_name(parse_task_id, task_id), None, "list"
-    raise NotFound(
+    raise errors.NotFound(
         "no such path of the MCP endpoint",
         hint="use `/api/mcp`, `/api/mcp/find`, `/api/mcp/s/<server>` or `/api/mcp/t/<task>`",
     )
@@ -78,8 +72,8 @@ def _parse_name(parse: Callable[[str], str], text: str) -> str:
     """The name, if valid. An invalid one cannot exist: NotFound."""
     try:
         return parse(text)
-    except InvalidRecord as exc:
-        raise NotFound(f"no server or task has the id `{text[:80]}`", hint=exc.hint) from exc
+    except errors.InvalidRecord as exc:
+        raise errors.NotFound(f"no server or task has the id `{text[:80]}`", hint=exc.hint) from exc
 
 
 SURFACE: Final = "mcp"  # the name of this endpoint in the audit, its member `door`
@@ -128,7 +122,7 @@ class CallerBinding:
         """
         try:
             view = self.view(gateway)
-        except TooManyTools as exc:
+        except errors.TooManyTools as exc:
             return self.calling_view(gateway), f"{exc}: {exc.hint}"
         return view, view.instructions
 
@@ -137,7 +131,7 @@ class CallerBinding:
         serial = gateway.snapshot.serial
         try:
             view = find_view(self.caller)
-        except PolicyDenied as exc:
+        except errors.PolicyDenied as exc:
             task_id = self.caller.effective_task_id
             gateway.record_refused(self.caller.principal, exc, trace=Trace(SURFACE), task_id=task_id)
             raise
@@ -167,7 +161,7 @@ class McpExchange(msgspec.Struct):
         accepted = self.headers.get(b"accept", b"*/*").decode("latin-1")
         kinds = {one.split(";")[0].strip().lower() for one in accepted.split(",")}
         if kinds.isdisjoint({"text/event-stream", "*/*", "text/*"}):
-            raise NotAcceptable("the client does not accept `text/event-stream`")
+            raise errors.NotAcceptable("the client does not accept `text/event-stream`")
 
 
 async def return_at_once() -> None:
@@ -181,8 +175,8 @@ def check_header(exchange: McpExchange, name: bytes, expected: str) -> None:
         return
     shown = name.decode()
     if value is None:
-        raise HeaderMismatch(f"the header `{shown}` is missing")
-    raise HeaderMismatch(f"the header `{shown}` and the body disagree")
+        raise errors.HeaderMismatch(f"the header `{shown}` is missing")
+    raise errors.HeaderMismatch(f"the header `{shown}` and the body disagree")
 
 
 def check_argument_headers(exchange: McpExchange, tool: ToolDefinition, params: Params) -> None:
@@ -190,11 +184,13 @@ def check_argument_headers(exchange: McpExchange, tool: ToolDefinition, params: 
     for name, text in iter_mirrored_headers(tool, bytes(params.get("arguments", b"{}"))):
         folded = name.lower().encode()
         if folded in exchange.request.repeated:
-            raise HeaderMismatch(f"duplicate header `{name}`")
+            raise errors.HeaderMismatch(f"duplicate header `{name}`")
         if text is not None:
             check_header(exchange, folded, text)
         elif folded in exchange.headers:
-            raise HeaderMismatch(f"the header `{name}` repeats an argument that the body does not have")
+            raise errors.HeaderMismatch(
+                f"the header `{name}` repeats an argument that the body does not have"
+            )
 
 
 def _decode_header(value: bytes) -> str | None:
