@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,16 @@ SyncEndedSessions = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[E
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessContext:
+    """What each process has before it builds its services."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    audit: AuditLog
+    metrics: Metrics
+
+
 @asynccontextmanager
 async def run_in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run all of `work` while the block runs. It has ended when this returns."""
@@ -80,14 +90,13 @@ def wall_clock_ms() -> int:
     return int(time.time() * 1000)
 
 
-def build_gateway(
-    settings: Settings, servers: Servers, audit: AuditLog, metrics: Metrics, *, services: GatewayServices
-) -> Gateway:
+def build_gateway(context: ProcessContext, servers: Servers, services: GatewayServices) -> Gateway:
     """A gateway with these settings. It serves nothing before it gets the registry's state."""
+    settings = context.settings
     return Gateway(
         servers,
-        audit,
-        metrics=metrics,
+        context.audit,
+        metrics=context.metrics,
         limits=ScopeLimits(
             max_tools=settings.max_tools,
             max_definition_tokens=settings.max_definition_tokens,
@@ -103,9 +112,10 @@ def build_gateway(
 
 @asynccontextmanager
 async def open_identities(
-    settings: Settings, admin_key: str | None, audit: AuditLog, *, awaits_keys: bool = False
+    context: ProcessContext, admin_key: str | None, *, awaits_keys: bool = False
 ) -> AsyncIterator[Identities]:
     """Opens authentication. Raises StartRefused if the settings would accept tokens that prove nothing."""
+    settings = context.settings
     opening: AbstractAsyncContextManager[TokenVerifier | None] = nullcontext()
     if settings.oidc is not None:
         oidc = load_lazily("toolgate.gateway.auth.oidc")
@@ -116,7 +126,7 @@ async def open_identities(
             trusts_local=settings.trust_loopback and settings.is_loopback,
             clock_s=time.time,
             verifier=verifier,
-            failed_attempts=FailedAttempts(audit),
+            failed_attempts=FailedAttempts(context.audit),
             awaits_keys=awaits_keys,
         )
 

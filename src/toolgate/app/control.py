@@ -40,14 +40,12 @@ async def open_control(
         store = host.store
         await components.load_session_key(store)
         stack.enter_context(open_loop_lag(host.metrics))
-        authorizer = data_plane.build_authorizer(settings, environ)
         openers, _, _ = await enter(
             data_plane.open_connectors(
-                settings,
-                environ,
-                data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive),
+                host,
+                authorizer=data_plane.build_authorizer(host),
+                fetch=host.fetch_archive,
                 named=lambda: data_plane.list_package_hashes(gateway.snapshot),
-                audit=host.audit,
             )
         )
 
@@ -63,7 +61,7 @@ async def open_control(
         servers = ReportedServers(store.reports, openers, on_change=on_change, clock_ms=clock_ms)
         services = GatewayServices(console_url=components.find_console_url(settings, base_url))
         # This gateway explains scopes over the servers that nodes report, and calls no server.
-        gateway = components.build_gateway(settings, servers, host.audit, host.metrics, services=services)
+        gateway = components.build_gateway(host, servers, services)
         await enter(servers)
         plane = await enter(
             open_control_plane(

@@ -66,17 +66,13 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryHost:
+class RegistryHost(components.ProcessContext):
     """The services that a process with the registry opens before its gateway."""
 
-    settings: Settings
-    environ: Mapping[str, str]
     admin_key: str | None
     store: Store
-    audit: AuditLog
     audit_index: AuditIndex
     semantic_search: "SemanticSearch | None"
-    metrics: Metrics
     artifacts: ArtifactStore
     modules: ModuleStore
     uploads: UploadStore
@@ -159,7 +155,7 @@ async def open_control_plane(
     settings, store = host.settings, host.store
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        identities = await enter(components.open_identities(settings, host.admin_key, host.audit))
+        identities = await enter(components.open_identities(host, host.admin_key))
         directory = settings.mcp_registry_dir
         loaders = [] if directory is None else [await _load_directory(host, directory.expanduser())]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from toolgate.app import components
+from toolgate.app.components import ProcessContext
 from toolgate.app.observability import open_loop_lag, open_token_audit, open_traces
 from toolgate.app.process import ServingApp
 from toolgate.audit.events import ProcessSpawned
-from toolgate.audit.log.writer import AuditLog
 from toolgate.gateway.gateway import Gateway, GatewayServices
 from toolgate.govern.process import GatewayProcess
 from toolgate.lazy_modules import load_lazily
@@ -59,14 +59,6 @@ SWEEP_S: Final = 60.0
 """How late an idle session ends. A sweep checks each of at most 10,000 sessions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvocationSource:
-    """The source of invocations and of the modules that they run."""
-
-    queue: InvocationQueue
-    fetch: "FetchModule"
-
-
 @dataclass(slots=True, eq=False)
 class GuestRuntime:
     """Slots and modules of guests. The first guest loads them."""
@@ -107,22 +99,13 @@ class GuestRuntime:
         return {task.workload.module for task in snapshot.tasks.values() if task.workload is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorDependencies:
-    """The inputs of connecting in addition to records: tokens, and the files of packages."""
-
-    authorizer: Authorizer
-    fetch: FetchArchive
-
-
-def build_authorizer(
-    settings: Settings, environ: Mapping[str, str], grants: GrantFiles | None = None
-) -> Authorizer:
+def build_authorizer(context: ProcessContext, grants: GrantFiles | None = None) -> Authorizer:
     """Gets OAuth tokens for servers. Without `grants`, principals cannot log in to servers."""
+    settings = context.settings
     public_url = settings.public_url or ""
     has_document = public_url.startswith("https://")  # authorization servers fetch it only over HTTPS
     return Authorizer(
-        Secrets(environ, settings.secrets_dir),
+        Secrets(context.environ, settings.secrets_dir),
         Fetcher(settings.egress),
         clock_s=time.time,
         grants=grants,
@@ -132,12 +115,7 @@ def build_authorizer(
 
 @asynccontextmanager
 async def open_connectors(
-    settings: Settings,
-    environ: Mapping[str, str],
-    supplies: ConnectorDependencies,
-    *,
-    named: NamedPackages,
-    audit: AuditLog,
+    context: ProcessContext, *, authorizer: Authorizer, fetch: FetchArchive, named: NamedPackages
 ) -> AsyncIterator[tuple[Mapping[Transport, Connector], Warden, PackageCache]]:
     """Open the connector of each transport, the warden of child processes, and the files of packages.
 
@@ -147,7 +125,7 @@ async def open_connectors(
 
     def spawning(record: ServerRecord, purpose: Purpose, /) -> None:
         launch = record.stdio
-        audit.record(
+        context.audit.record(
             ProcessSpawned(
                 at_ms=components.wall_clock_ms(),
                 server_id=record.server_id,
@@ -157,16 +135,17 @@ async def open_connectors(
             )
         )
 
-    resolved, egress = Secrets(environ, settings.secrets_dir), settings.egress
+    settings = context.settings
+    resolved, egress = Secrets(context.environ, settings.secrets_dir), settings.egress
     warden = Warden(max_children=settings.max_children)
-    unpacked = PackageCache(settings.data_dir / "packages-cache", supplies.fetch, named=named)
+    unpacked = PackageCache(settings.data_dir / "packages-cache", fetch, named=named)
     try:
         await warden.start()
         async with unpacked:
             endpoints = EndpointResolver(resolved, egress)
             openers: dict[Transport, Connector] = {
                 "stdio": PackageConnector(StdioConnector(warden, resolved, on_spawn=spawning), unpacked),
-                "streamable_http": OAuthConnector(StreamableConnector(endpoints), supplies.authorizer),
+                "streamable_http": OAuthConnector(StreamableConnector(endpoints), authorizer),
                 "http_sse_legacy": SseLegacyConnector(endpoints),
             }
             yield openers, warden, unpacked
@@ -176,24 +155,19 @@ async def open_connectors(
 
 @asynccontextmanager
 async def open_gateway(
-    settings: Settings,
-    environ: Mapping[str, str],
-    audit: AuditLog,
-    metrics: Metrics,
-    *,
-    supplies: ConnectorDependencies,
-    services: GatewayServices,
+    context: ProcessContext, *, authorizer: Authorizer, fetch: FetchArchive, services: GatewayServices
 ) -> AsyncIterator[Gateway]:
     """Open a gateway over a pool of servers."""
+    settings, metrics = context.settings, context.metrics
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         stack.enter_context(open_loop_lag(metrics))
-        tracing = await enter(open_traces(settings, environ))
+        tracing = await enter(open_traces(settings, context.environ))
 
         def named() -> Collection[str] | None:
             return list_package_hashes(gateway.snapshot)
 
-        opening = open_connectors(settings, environ, supplies, named=named, audit=audit)
+        opening = open_connectors(context, authorizer=authorizer, fetch=fetch, named=named)
         openers, warden, unpacked = await enter(opening)
 
         def changed(server_id: str) -> None:
@@ -225,7 +199,7 @@ async def open_gateway(
         )
         _describe_slots(metrics, pool.slots)
         services = replace(services, tracer=tracing)
-        gateway = components.build_gateway(settings, pool, audit, metrics, services=services)
+        gateway = components.build_gateway(context, pool, services)
         await enter(open_token_audit(gateway))
         await enter(gateway.quotas.reporting())
         await enter(pool)
@@ -253,26 +227,29 @@ def _describe_slots(metrics: Metrics, slots: NodeSlots) -> None:
 
 @asynccontextmanager
 async def open_endpoints(
-    settings: Settings,
-    environ: Mapping[str, str],
+    context: ProcessContext,
     process: GatewayProcess,
     *,
     sessions: ClientSessions,
-    work: InvocationSource,
+    queue: InvocationQueue,
+    fetch_module: "FetchModule",
     rest: HttpHandler,
 ) -> AsyncIterator[ServingApp]:
     """Open all endpoints of `process`, and the invoker of guests. `rest` gets all other paths."""
+    settings = context.settings
     gateway, identities, discovery = process.gateway, process.identities, process.discovery
     mcp = McpEndpoint(gateway, identities, sessions=sessions, discovery=discovery)
-    runtime = GuestRuntime(settings, gateway, work.fetch)
+    runtime = GuestRuntime(settings, gateway, fetch_module)
     async with (
-        Models(Secrets(environ, settings.secrets_dir), settings.egress, tracer=gateway.tracer) as models,
+        Models(
+            Secrets(context.environ, settings.secrets_dir), settings.egress, tracer=gateway.tracer
+        ) as models,
         runtime.stack,
         Invoker(
             services=GuestServices(
                 gateway=gateway,
                 models=models,
-                queue=work.queue,
+                queue=queue,
                 run_guest=runtime.run,
                 open_module=runtime.open,
             ),

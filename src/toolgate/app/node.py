@@ -65,15 +65,14 @@ async def open_node(
         def tools_changed() -> None:
             following.reporter.on_change()
 
+        context = components.ProcessContext(
+            settings=settings, environ=environ, audit=journal.log, metrics=metrics
+        )
         gateway = await enter(
             data_plane.open_gateway(
-                settings,
-                environ,
-                journal.log,
-                metrics,
-                supplies=data_plane.ConnectorDependencies(
-                    authorizer=data_plane.build_authorizer(settings, environ), fetch=connection.read_artifact
-                ),
+                context,
+                authorizer=data_plane.build_authorizer(context),
+                fetch=connection.read_artifact,
                 services=GatewayServices(
                     approvals=RemoteApprovals(connection),
                     quotas=RemoteQuotas(connection),
@@ -82,8 +81,7 @@ async def open_node(
                 ),
             )
         )
-        authentication = components.open_identities(settings, admin_key, journal.log, awaits_keys=True)
-        identities = await enter(authentication)
+        identities = await enter(components.open_identities(context, admin_key, awaits_keys=True))
         key = secrets.token_bytes(components.SESSION_KEY_BYTES)
         sessions = ClientSessions(key, clock_s=time.monotonic, wall_s=time.time)
         following = ControlFollower(
@@ -99,12 +97,18 @@ async def open_node(
             discovery=components.build_discovery(settings),
         )
         following.describe(metrics)
-        work = data_plane.InvocationSource(queue=RemoteInvocations(connection), fetch=connection.read_module)
         controls = ", ".join(f"`{target}`" for target in settings.control)
         hint = f"this is a node: send the request to its control plane at {controls}"
         rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
         yield await enter(
-            data_plane.open_endpoints(settings, environ, serving, sessions=sessions, work=work, rest=rest)
+            data_plane.open_endpoints(
+                context,
+                serving,
+                sessions=sessions,
+                queue=RemoteInvocations(connection),
+                fetch_module=connection.read_module,
+                rest=rest,
+            )
         )
 
 

@@ -54,19 +54,16 @@ async def open_up(
         await endings.sync_once()
         await enter(components.run_in_background(endings.run()))
         grants = GrantFiles(settings.data_dir / "logins")
-        authorizer = data_plane.build_authorizer(settings, environ, grants)
+        authorizer = data_plane.build_authorizer(host, grants)
         services = GatewayServices(
             approvals=store.approvals,
             console_url=components.find_console_url(settings, base_url),
             quotas=store.spending,
             tool_index=HybridIndex(host.semantic_search),
         )
-        supplies = data_plane.ConnectorDependencies(authorizer=authorizer, fetch=host.fetch_archive)
-        gateway = await enter(
-            data_plane.open_gateway(
-                settings, environ, host.audit, host.metrics, supplies=supplies, services=services
-            )
-        )
+        fetch = host.fetch_archive
+        opening_gateway = data_plane.open_gateway(host, authorizer=authorizer, fetch=fetch, services=services)
+        gateway = await enter(opening_gateway)
         logins = Logins(authorizer, grants, clock_s=time.time)
 
         async def tidy_logins(state: RegistryState) -> None:
@@ -80,10 +77,14 @@ async def open_up(
             open_control_plane(host, gateway, on_state=tidy_logins, logins=logins, client_url=client_url)
         )
         control = plane.control
-        work = data_plane.InvocationSource(queue=store.invocations, fetch=host.modules.read)
         app = await enter(
             data_plane.open_endpoints(
-                settings, environ, control, sessions=sessions, work=work, rest=plane.rest
+                host,
+                control,
+                sessions=sessions,
+                queue=store.invocations,
+                fetch_module=host.modules.read,
+                rest=plane.rest,
             )
         )
 

@@ -6,7 +6,6 @@ fields become the reference pages.
 
 import json
 import re
-from collections.abc import Mapping
 from sys import intern
 from types import MappingProxyType
 from typing import Annotated, Final
@@ -94,7 +93,7 @@ class TaskBody(StrictBody, makes=tasks.Task):
 MAX_VERSION: Final = 2**31 - 1  # all clients of the APIs can represent it
 
 
-class SelectionBody(StrictBody):
+class SelectionBody(StrictBody, makes=tasks.Selection):
     """Selects servers and tools. An omitted list does not restrict; an empty list allows nothing."""
 
     servers: Annotated[list[fields.ServerId], Field(max_length=2_000)] | None = None
@@ -106,18 +105,12 @@ class SelectionBody(StrictBody):
     deny: fields.Patterns = Field(default=[])
     """Deny patterns. A tool that matches any of them is excluded."""
 
-    def selection(self) -> tasks.Selection:
-        return make_value(self, tasks.Selection)
-
 
 class _ProfileVersionBody(SelectionBody):
     """One version of a profile's selection."""
 
     environments: dict[tasks.Environment, SelectionBody] = Field(default={})
     """A selection for each environment (`dev`, `staging`, `prod`). It replaces the common one."""
-
-    def by_environment(self) -> Mapping[tasks.Environment, tasks.Selection]:
-        return MappingProxyType({name: body.selection() for name, body in self.environments.items()})
 
 
 class RolloutBody(_ProfileVersionBody):
@@ -158,11 +151,9 @@ class ProfileBody(_ProfileVersionBody):
             self.rollout,
             tasks.Rollout,
             version=self.rollout.version or self.version + 1,
-            selection=self.rollout.selection(),
-            environments=self.rollout.by_environment(),
+            selection=make_value(self.rollout, tasks.Selection),
         )
-        selected = {"selection": self.selection(), "environments": self.by_environment()}
-        return make_value(self, tasks.Profile, **selected, rollout=candidate)
+        return make_value(self, tasks.Profile, selection=make_value(self, tasks.Selection), rollout=candidate)
 
 
 MAX_CHOICES: Final = 256  # of one caller: more servers than its model or its user can tell apart

@@ -88,18 +88,8 @@ def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
         principal = _decode_principal(sent.principal)
     except msgspec.MsgspecError as exc:
         raise ControlUnavailable("the control plane sent a principal that this node cannot read") from exc
-    same = (
-        "invocation_id",
-        "task_id",
-        "revision",
-        "input",
-        "created_ms",
-        "retries",
-        "attempt",
-        "lease_until_ms",
-    )
-    others: dict[str, Any] = {name: getattr(sent, name) for name in same}
-    return Invocation(principal=principal, state="running", node_id=node_id, **others)
+    fields = {field.name: getattr(sent, field.name) for field in sent.DESCRIPTOR.fields}
+    return Invocation(state="running", node_id=node_id, **fields | {"principal": principal})
 
 
 def _split_lines(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
