@@ -15,12 +15,12 @@ import struct
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from wasmtime import Caller, Func, FuncType, Memory, Store, Table, Trap, TrapCode, ValType
+from wasmtime import Caller, Func, Memory, Store, Table, Trap, TrapCode, ValType
 
 from toolgate.errors import ToolgateError
-from toolgate.model.invocations import EndedBy
+from toolgate.model.invocations import EndedBy, InvocationResult
 from toolgate.wasm.abi import Errno, FdTable, HostcallFault, HostFunction, OnThread, RunStopped
-from toolgate.wasm.run import EndCause, GatePass, GuestRun, HostcallGate, LoopCall, sleep_interruptibly
+from toolgate.wasm.run import GatePass, GuestRun, HostcallGate, LoopCall, build_ending, sleep_interruptibly
 
 MAX_MESSAGE: Final = 2_000  # characters of a trap's message, which contains names from the guest
 MAX_DEPTH: Final = 4
@@ -43,18 +43,18 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-def classify_trap(trap: Trap) -> EndCause:
+def classify_trap(trap: Trap) -> InvocationResult:
     """The cause of a run's end by a trap, unless it ended earlier."""
     try:
         code = trap.trap_code
     except ValueError:  # the bindings do not know the code
         code = None
     if code in _LIMITS:
-        return EndCause(*_LIMITS[code])
+        return build_ending(*_LIMITS[code])
     # The cause first, then the place.
     where, _, cause = trap.message.partition("Caused by:")
     text = f"{cause.strip() or where.strip()}\n{where.strip()}" if cause else where.strip()
-    return EndCause("trap", text.removeprefix("wasm trap: ")[:MAX_MESSAGE])
+    return build_ending("trap", text.removeprefix("wasm trap: ")[:MAX_MESSAGE])
 
 
 class GuestMemory:
@@ -141,6 +141,7 @@ class Guest(GuestMemory, Generic[C]):
         self.exports: Mapping[str, object] = {}
         """The guest's exports; empty until it is instantiated."""
         self.hostcalls = 0
+        self.host_faults = 0
         self.gate = GatePass(gate, lambda: run.is_ending)
         self._run = run
         self._loop = loop
@@ -158,7 +159,10 @@ class Guest(GuestMemory, Generic[C]):
         named = [self.exports.get(name) for name in _TABLES]
         table = next((one for one in (*named, *self.exports.values()) if isinstance(one, Table)), None)
         function = None if table is None else table.get(self._store, index & _U32_MAX)
-        if not isinstance(function, Func) or not _has_signature(function.type(self._store), len(args)):
+        if not isinstance(function, Func):
+            raise HostcallFault(Errno.EINVAL)
+        found, i32 = function.type(self._store), ValType.i32()
+        if [*found.params] != [i32] * len(args) or [*found.results] != [i32]:
             raise HostcallFault(Errno.EINVAL)
         self._check_depth()
         self._depth += 1
@@ -189,7 +193,7 @@ class Guest(GuestMemory, Generic[C]):
 
     def exit(self, code: int) -> None:
         """End the guest with this exit code. Raises RunStopped."""
-        self._run.settle(EndCause("exit", exit_code=code))
+        self._run.settle(build_ending("exit", exit_code=code))
         raise RunStopped
 
     def enter(self, caller: Caller) -> None:
@@ -206,7 +210,7 @@ class Guest(GuestMemory, Generic[C]):
         Without fuel, the guest traps as soon as it continues. An epoch deadline would be too late: running
         code keeps the deadline that it started with.
         """
-        self._run.settle(EndCause("internal", message))
+        self._run.settle(build_ending("internal", message))
         if self._fuel_left is None:
             self._fuel_left = self._store.get_fuel()
         self._store.set_fuel(0)
@@ -221,13 +225,8 @@ class Guest(GuestMemory, Generic[C]):
             raise HostcallFault(Errno.EAGAIN)
 
 
-def _has_signature(found: FuncType, arity: int) -> bool:
-    i32 = ValType.i32()
-    return [*found.params] == [i32] * arity and [*found.results] == [i32]
-
-
 def make_callback(
-    function: HostFunction[Any], current: Callable[[], Guest[Any]], count_fault: Callable[[], None]
+    function: HostFunction[Any], current: Callable[[], Guest[Any]]
 ) -> Callable[..., int | None]:
     """Make the callback of `function` for wasmtime; `current` returns the guest that calls."""
     call, has_result = function.call, bool(function.result)
@@ -249,7 +248,7 @@ def make_callback(
                 errno = Errno.ECANCELED
             except BaseException:
                 log.exception("the hostcall `%s.%s` of a guest failed", function.module, function.name)
-                count_fault()
+                guest.host_faults += 1
                 guest.halt(INTERNAL_MESSAGE)
                 errno = Errno.EIO
             return failures.get(errno)

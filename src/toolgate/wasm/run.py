@@ -18,13 +18,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from toolgate.model.invocations import (
     MAX_LINE_BYTES,
@@ -132,21 +133,17 @@ class GuestJob(Generic[C]):
     """The gateway's services for its hostcalls."""
 
 
-class EndCause(NamedTuple):
-    ended_by: EndedBy
-    message: str = ""
-    exit_code: int | None = None
-
-    @property
-    def state(self) -> InvocationState:
-        match self.ended_by:
-            case "exit" if not self.exit_code:
-                return "succeeded"
-            case "cancelled" | "revoked":
-                return "cancelled"
-            case "node_stopped" | "node_lost":
-                return "crashed"
-        return "failed"
+def build_ending(ended_by: EndedBy, message: str = "", *, exit_code: int | None = None) -> InvocationResult:
+    """The result of a run that ended by this cause, without output and usage."""
+    state: InvocationState = "failed"
+    match ended_by:
+        case "exit" if not exit_code:
+            state = "succeeded"
+        case "cancelled" | "revoked":
+            state = "cancelled"
+        case "node_stopped" | "node_lost":
+            state = "crashed"
+    return InvocationResult(state=state, ended_by=ended_by, exit_code=exit_code, message=message)
 
 
 class GuestRun(Generic[C]):
@@ -162,7 +159,7 @@ class GuestRun(Generic[C]):
         self.contextvars = copy_context()
         """The creator's context variables: work on the event loop runs with them, and so in its trace."""
         self._lock = threading.Lock()
-        self._cause: EndCause | None = None
+        self._cause: InvocationResult | None = None
         self._interrupts: list[Callable[[], object]] = []
 
     @property
@@ -171,12 +168,12 @@ class GuestRun(Generic[C]):
 
     def kill(self, ended_by: EndedBy, message: str) -> None:
         """End the run now. May be called from any thread, at any time, any number of times."""
-        self.settle(EndCause(ended_by, message))
+        self.settle(build_ending(ended_by, message))
         with self._lock:
             for interrupt in self._interrupts:
                 interrupt()
 
-    def settle(self, cause: EndCause) -> None:
+    def settle(self, cause: InvocationResult) -> None:
         """Set the cause of the end, unless it is set."""
         with self._lock:
             self._cause = self._cause or cause
@@ -195,11 +192,10 @@ class GuestRun(Generic[C]):
                 self._interrupts.remove(interrupt)
 
     def end(self, usage: RunUsage) -> InvocationResult:
-        cause = self._cause or EndCause("internal", "the run ended without a cause: a bug in Toolgate")
+        cause = self._cause or build_ending("internal", "the run ended without a cause: a bug in Toolgate")
         self.output.finish()
-        self.ending = InvocationResult(
-            **cause._asdict(),
-            state=cause.state,
+        self.ending = replace(
+            cause,
             stdout=bytes(self.output.kept["stdout"]),
             stderr=bytes(self.output.kept["stderr"]),
             is_truncated=self.output.is_truncated,
@@ -312,17 +308,15 @@ class LoopCall(Generic[T]):
             elif self._task is not None and self._task.done():
                 return self._task
 
-    def _call(self, function: Callable[[], R], result: "asyncio.Future[R]") -> None:
-        if result.cancelled():  # the work no longer waits for it
+    def _call(self, function: Callable[[], R], result: Future[R]) -> None:
+        if not result.set_running_or_notify_cancel():  # the work no longer waits for it
             return
         try:
-            value = function()
+            result.set_result(function())
         except RunStopped:
             raise  # the work is cancelled, and so is the wait for the result
         except Exception as exc:  # the work handles it
-            self._loop.call_soon_threadsafe(_fail, result, exc)
-        else:
-            self._loop.call_soon_threadsafe(resolve, result, value)
+            result.set_exception(exc)
 
     # On the event loop
 
@@ -347,16 +341,6 @@ class LoopCall(Generic[T]):
     async def _run_on_thread(self, run: GuestRun[Any], function: Callable[[], R]) -> R:
         if run.is_ending:
             raise RunStopped
-        result: asyncio.Future[R] = self._loop.create_future()
+        result: Future[R] = Future()
         self._inbox.put(partial(self._call, function, result))
-        return await result
-
-
-def resolve(future: "asyncio.Future[R]", value: R) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: "asyncio.Future[R]", exc: Exception) -> None:
-    if not future.done():
-        future.set_exception(exc)
+        return await asyncio.wrap_future(result)

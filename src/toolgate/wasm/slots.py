@@ -27,7 +27,7 @@ from toolgate.model.invocations import InvocationResult, RunUsage
 from toolgate.wasm.abi import HostFunction, RunStopped
 from toolgate.wasm.compiler import MAX_STACK_BYTES, new_engine
 from toolgate.wasm.guest import INTERNAL_MESSAGE, MAX_MESSAGE, Guest, classify_trap, make_callback
-from toolgate.wasm.run import EndCause, GuestJob, GuestRun, HostcallGate, resolve
+from toolgate.wasm.run import GuestJob, GuestRun, HostcallGate, build_ending
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Slot(Generic[C]):
         self._guest: Guest[C] | None = None
         for one in functions:
             params, results = ([_TYPES[letter]() for letter in word] for word in (one.params, one.result))
-            callback = make_callback(one, self._current, self._count_fault)
+            callback = make_callback(one, self._current)
             kind = FuncType(params, results)
             self._linker.define_func(one.module, one.name, kind, callback, access_caller=True)
         self.thread = threading.Thread(target=self._work, name=name)
@@ -94,7 +94,7 @@ class Slot(Generic[C]):
                 guest.fds.close_all()
             except BaseException:  # the slot survives, and executes the next run
                 log.exception("cannot run a guest")
-                self._count_fault()
+                guest.host_faults += 1
                 guest.halt(INTERNAL_MESSAGE)
             usage = RunUsage(
                 fuel=guest.fuel_used,
@@ -102,6 +102,7 @@ class Slot(Generic[C]):
                 memory_bytes=guest.memory_bytes,
                 hostcalls=guest.hostcalls,
             )
+            self.host_faults += guest.host_faults
             self._guest = None
         run.end(usage)
         loop.call_soon_threadsafe(ended.set_result, None)
@@ -126,9 +127,9 @@ class Slot(Generic[C]):
         except Trap as trap:
             run.settle(classify_trap(trap))
         except WasmtimeError as exc:
-            run.settle(EndCause("module", f"the module did not start: {str(exc)[:MAX_MESSAGE]}"))
+            run.settle(build_ending("module", f"the module did not start: {str(exc)[:MAX_MESSAGE]}"))
         else:
-            run.settle(EndCause("exit", exit_code=0))
+            run.settle(build_ending("exit", exit_code=0))
 
     def _load(self, job: GuestJob[C]) -> InstancePre:
         sha256 = job.workload.module
@@ -140,9 +141,6 @@ class Slot(Generic[C]):
         if len(self.loaded) > MAX_MODULES:
             self.loaded.popitem(last=False)
         return found
-
-    def _count_fault(self) -> None:
-        self.host_faults += 1
 
     def _current(self) -> Guest[C]:
         assert self._guest is not None  # the guest makes the hostcall
@@ -227,8 +225,13 @@ class Slots(Generic[C]):
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[Slot[C] | None] = loop.create_future()
         self._waiting.append(waiter)
+
+        def give_up() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
         try:
-            with run.interruptible(partial(loop.call_soon_threadsafe, resolve, waiter, None)):
+            with run.interruptible(partial(loop.call_soon_threadsafe, give_up)):
                 return await waiter
         except RunStopped:
             return None

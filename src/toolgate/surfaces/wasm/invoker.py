@@ -29,7 +29,7 @@ from toolgate.registry.invocations import HEARTBEAT_S, LEASE_MS, InvocationQueue
 from toolgate.surfaces.wasm.context import SURFACE, CallLog, TaskContext
 from toolgate.telemetry.spans import make_span_name, open_span, read_trace_id
 from toolgate.upstream.models.client import Models
-from toolgate.wasm.run import EndCause, GuestJob, GuestRun
+from toolgate.wasm.run import GuestJob, GuestRun, build_ending
 
 CLAIM_WAIT_S: Final = 20.0  # how long one claim waits for work
 LAST_REPORTS_S: Final = 5.0  # for the last reports of runs that were killed because the node stops
@@ -89,7 +89,7 @@ class InvocationRun:
         self._module = ""
         self._run: GuestRun[TaskContext] | None = None
         self._work: asyncio.Task[InvocationResult] | None = None
-        self._stopped: EndCause | None = None
+        self._stopped: InvocationResult | None = None
         self._lines: list[LogLine] = []
         """Lines that no report has delivered so far."""
         self._is_confirmed = asyncio.Event()
@@ -118,7 +118,7 @@ class InvocationRun:
         """End the run in any state. The first cause stays."""
         if self._stopped is not None:
             return
-        self._stopped = EndCause(ended_by, message)
+        self._stopped = build_ending(ended_by, message)
         if self._run is not None:
             self._run.kill(ended_by, message)
         elif self._work is not None:
@@ -131,14 +131,14 @@ class InvocationRun:
             async with asyncio.timeout(self._timing.revision_s):
                 await self._gateway.wait_for_revision(self._claimed.revision)
             workload = await self._find_workload()
-            if isinstance(workload, EndCause):
-                return _make_result(workload)
+            if isinstance(workload, InvocationResult):
+                return workload
             path = await self._services.open_module(workload.module)
         except TimeoutError:
             message = f"the node did not reach revision {self._claimed.revision} of the registry in time"
-            return _make_result(EndCause("internal", message))
+            return build_ending("internal", message)
         except ToolgateError as exc:
-            return _make_result(EndCause("module", f"{exc}: {exc.hint}"))
+            return build_ending("module", f"{exc}: {exc.hint}")
         await self._is_confirmed.wait()
         attributes = {
             "toolgate.door": SURFACE,
@@ -154,27 +154,27 @@ class InvocationRun:
                 span.fail(result.ended_by)
         return result
 
-    async def _find_workload(self) -> Workload | EndCause:
-        """The module and principal by the registry's current state, or the cause why nothing runs."""
+    async def _find_workload(self) -> Workload | InvocationResult:
+        """The module and principal by the registry's current state, or the result if nothing may run."""
         task_id, gateway = self._claimed.task_id, self._gateway
         principal = self._find_principal()
         if principal is None:
-            return EndCause("revoked", "the key that started the run was revoked, or has expired")
+            return build_ending("revoked", "the key that started the run was revoked, or has expired")
         self._principal = principal
         task = gateway.snapshot.tasks.get(task_id)
         if task is None or task.workload is None:
-            return EndCause("module", f"task `{task_id}` was deleted, or no longer has a workload")
+            return build_ending("module", f"task `{task_id}` was deleted, or no longer has a workload")
         caller = Caller(principal, task_id)
         try:
             policy = gateway.task_policy(caller)
         except NotFound:
-            return EndCause("revoked", f"the key that started the run no longer allows task `{task_id}`")
+            return build_ending("revoked", f"the key that started the run no longer allows task `{task_id}`")
         self._module = task.workload.module
         if policy is not None and policy.require_servers:
             try:
                 await gateway.wait_for_view(caller, for_call=True)
             except PolicyDenied as exc:
-                return EndCause("module", f"{exc}; {exc.hint}")
+                return build_ending("module", f"{exc}; {exc.hint}")
         return task.workload
 
     def _make_job(self, workload: Workload, path: Path) -> GuestJob[TaskContext]:
@@ -204,10 +204,10 @@ class InvocationRun:
 
     def _collect_result(self, work: "asyncio.Task[InvocationResult]") -> InvocationResult:
         if work.cancelled():
-            result = _make_result(self._stopped or EndCause("node_stopped", "the node stopped"))
+            result = self._stopped or build_ending("node_stopped", "the node stopped")
         elif (exc := work.exception()) is not None:
             _log.error("a run of task `%s` failed inside the node", self._claimed.task_id, exc_info=exc)
-            result = _make_result(EndCause("internal", "the run failed inside the node; its log has details"))
+            result = build_ending("internal", "the run failed inside the node; its log has details")
         else:
             result = work.result()
         usage = replace(result.usage, tool_calls=self._calls.total, model_asks=self._calls.model_asks)
@@ -309,10 +309,6 @@ class InvocationRun:
                 tool_calls=result.usage.tool_calls,
             )
         )
-
-
-def _make_result(cause: EndCause) -> InvocationResult:
-    return InvocationResult(state=cause.state, ended_by=cause.ended_by, message=cause.message)
 
 
 @dataclass(kw_only=True, eq=False)
