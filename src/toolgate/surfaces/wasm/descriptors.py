@@ -10,10 +10,10 @@ descriptor excludes looks like a missing one.
 
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from toolgate.errors import InvalidParams, PolicyDenied
 from toolgate.model.json_text import UNREADABLE
@@ -30,52 +30,43 @@ _MIN_TIMEOUT_MS: Final = 100  # as for a server's `tool_timeout_ms`: less would 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
-class _PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """The JSON object of one change. Null differs from absent, and is invalid."""
+class FdPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of an MCP descriptor, and a change of them. UNSET: no limit, and no change, by this member.
 
-    allow: list[str] | msgspec.UnsetType = msgspec.UNSET
-    deny: list[str] | msgspec.UnsetType = msgspec.UNSET
-    max_calls: _Count | msgspec.UnsetType = msgspec.UNSET
-    timeout_ms: _Count | msgspec.UnsetType = msgspec.UNSET
-    max_output_bytes: _Count | msgspec.UnsetType = msgspec.UNSET
+    Null differs from absent, and is invalid.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FdPolicy:
-    """The limits of an MCP descriptor. None: no limit by this member."""
-
-    allow: tuple[str, ...] | None = None
+    allow: tuple[str, ...] | UnsetType = UNSET
     deny: tuple[str, ...] = ()
-    max_calls: int | None = None
+    max_calls: _Count | UnsetType = UNSET
     """Calls since the descriptor was opened."""
-    timeout_ms: int | None = None
-    max_output_bytes: int | None = None
+    timeout_ms: _Count | UnsetType = UNSET
+    max_output_bytes: _Count | UnsetType = UNSET
 
     def narrow(self, data: bytes, *, server_id: str) -> "FdPolicy":
         """Narrow it by the JSON in `data`. Raises InvalidParams, and PolicyDenied for a wider list."""
         try:
-            change = msgspec.json.decode(data, type=_PolicyChange)
+            change = msgspec.json.decode(data, type=FdPolicy)
         except UNREADABLE as exc:
             raise InvalidParams(f"invalid descriptor policy: {exc}") from exc
-        lists = {}
-        if change.allow is not msgspec.UNSET:
-            lists["mcp.tool_allowlist"] = change.allow
-        if change.deny is not msgspec.UNSET:
-            # The limits of a list apply to all denials together, because each is matched against each tool.
-            lists["mcp.tool_denylist"] = [*self.deny, *change.deny]
+        # The limits of a list apply to all denials together, because each is matched against each tool.
+        lists = {"mcp.tool_denylist": [*self.deny, *change.deny]}
+        if change.allow is not UNSET:
+            lists["mcp.tool_allowlist"] = [*change.allow]
         asked = parse_session_params(lists)
-        if asked.allow is not None and self.allow is not None:
+        if asked.allow is not None and self.allow is not UNSET:
             _check_within(self.allow, asked.allow, server_id)
         return FdPolicy(
             allow=self.allow if asked.allow is None else asked.allow,
-            deny=asked.deny or self.deny,
+            deny=asked.deny,
             max_calls=_narrow_limit(self.max_calls, change.max_calls),
             timeout_ms=_narrow_limit(self.timeout_ms, change.timeout_ms, at_least=_MIN_TIMEOUT_MS),
             max_output_bytes=_narrow_limit(self.max_output_bytes, change.max_output_bytes),
         )
 
     def describe(self) -> Mapping[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        members = msgspec.structs.asdict(self)
+        return {name: value for name, value in members.items() if value not in (UNSET, ())}
 
 
 NO_POLICY: Final = FdPolicy()
@@ -99,11 +90,11 @@ def _check_within(allowed: tuple[str, ...], wanted: tuple[str, ...], server_id: 
             )
 
 
-def _narrow_limit(now: int | None, asked: int | msgspec.UnsetType, *, at_least: int = 0) -> int | None:
-    if isinstance(asked, msgspec.UnsetType):
+def _narrow_limit(now: int | UnsetType, asked: int | UnsetType, *, at_least: int = 0) -> int | UnsetType:
+    if asked is UNSET:
         return now
     wanted = max(asked, at_least)
-    return wanted if now is None else min(now, wanted)
+    return wanted if now is UNSET else min(now, wanted)
 
 
 # The commands of `spear_epoll_ctl` and `spear_fd_ctl`, with SPEAR's numbers.

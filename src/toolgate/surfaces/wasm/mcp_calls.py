@@ -13,16 +13,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result, encode_definition
-from toolgate.chat.tool_calls import (
-    MAX_ARGUMENT_BYTES,
-    TOOL_ERROR,
-    CallError,
-    describe_error,
-    parse_arguments,
-)
+from toolgate.chat import tool_calls
 from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route
@@ -79,14 +74,14 @@ class McpSession(FdEntry):
         self.kept = None
 
     def check_calls(self) -> None:
-        if self.policy.max_calls is not None and self.calls >= self.policy.max_calls:
+        if self.policy.max_calls is not UNSET and self.calls >= self.policy.max_calls:
             raise errors.ToolCallLimit(f"this descriptor has reached its limit of {self.calls} calls")
 
     def caller(self, context: TaskContext) -> Caller:
         """The caller of the run, with a request for this server, narrowed by the descriptor's policy."""
-        request = SessionRequest(
-            enabled=True, servers=(self.server_id,), allow=self.policy.allow, deny=self.policy.deny
-        )
+        policy = self.policy
+        allow = None if policy.allow is UNSET else policy.allow
+        request = SessionRequest(enabled=True, servers=(self.server_id,), allow=allow, deny=policy.deny)
         return replace(context.caller, request=request, only_server=self.server_id)
 
     @contextmanager
@@ -96,7 +91,7 @@ class McpSession(FdEntry):
         try:
             yield
         except errors.ToolgateError as exc:
-            self.last_error = describe_error(exc).detail["error"]
+            self.last_error = tool_calls.describe_error(exc).detail["error"]
             raise
 
 
@@ -127,7 +122,7 @@ def mcp_call_tool(guest: TaskGuest, fd: int, *buffers: int) -> int:
     name_pointer, name_length, arguments_pointer, arguments_length, out, out_length = buffers
     session = guest.fds.get(fd, McpSession)
     tool = decode_text(guest.read(name_pointer, name_length, most=MAX_NAME_BYTES))
-    arguments = guest.read(arguments_pointer, arguments_length, most=MAX_ARGUMENT_BYTES)
+    arguments = guest.read(arguments_pointer, arguments_length, most=tool_calls.MAX_ARGUMENT_BYTES)
     guest.check_out(out, out_length)
     kept, session.kept = session.kept, None
     if kept is None or (kept.tool, kept.arguments) != (tool, arguments):
@@ -162,8 +157,8 @@ def mcp_registry_get(guest: TaskGuest, pointer: int, length: int, out: int, out_
 
 
 def _run_tool(guest: TaskGuest, session: McpSession, tool: str, arguments: bytes) -> bytes:
-    parsed = parse_arguments(decode_text(arguments))
-    if isinstance(parsed, CallError):
+    parsed = tool_calls.parse_arguments(decode_text(arguments))
+    if isinstance(parsed, tool_calls.CallError):
         session.last_error = parsed.detail["error"]
         guest.wait(partial(_record_unmade, guest.context, session, tool, parsed.code))
         raise HostcallFault(Errno.EINVAL)
@@ -218,7 +213,12 @@ async def _call_tool(context: TaskContext, session: McpSession, tool: str, argum
     began_s, code = clock(), "cancelled"
     try:
         result, code = _encode_result(await _send_call(context, session, tool, arguments))
-        _check_size(result, session.policy.max_output_bytes)
+        most = session.policy.max_output_bytes
+        if most is not UNSET and len(result) > most:
+            raise errors.OutputTooLarge(
+                f"the result has {len(result)} bytes, and the descriptor allows {most}",
+                hint="request less at once",
+            )
     except InputRequired as exc:
         code = errors.InputNotGiven.code
         raise errors.InputNotGiven(
@@ -241,25 +241,17 @@ async def _send_call(
     """Send within the descriptor's timeout, if it has one; the server's timeout applies, too."""
     timeout_ms = session.policy.timeout_ms
     try:
-        async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1e3):
+        async with asyncio.timeout(None if timeout_ms is UNSET else timeout_ms / 1e3):
             view = await context.gateway.wait_for_view(session.caller(context), for_call=True)
             params = {"arguments": msgspec.Raw(arguments)}
             return await context.gateway.call(view, tool, params, trace=context.trace)
     except TimeoutError as exc:
-        if timeout_ms is None:
+        if timeout_ms is UNSET:
             raise
         raise errors.CallTimedOut(
             f"the tool returned no result within {timeout_ms} ms",
             hint="open the server again with a larger `timeout_ms`",
         ) from exc
-
-
-def _check_size(result: bytes, most: int | None) -> None:
-    if most is not None and len(result) > most:
-        raise errors.OutputTooLarge(
-            f"the result has {len(result)} bytes, and the descriptor allows {most}",
-            hint="request less at once",
-        )
 
 
 def _encode_result(response: ServerResponse) -> tuple[bytes, str]:
@@ -268,7 +260,7 @@ def _encode_result(response: ServerResponse) -> tuple[bytes, str]:
     if members is None:
         error = parse_server_error(response.rpc.error)
         return _encode(error.detail), error.code
-    code = TOOL_ERROR if is_tool_error(members) else ""
+    code = tool_calls.TOOL_ERROR if is_tool_error(members) else ""
     return adapt_result(members, upstream=response.revision, client="legacy"), code
 
 
