@@ -190,45 +190,37 @@ def call_guest_tool(
 
     Calls it once more if it returns the size that it needs, and the arena has that size.
     """
+    start, arena_length = params.arena
+    if start <= 0 or arena_length <= 0:
+        raise CallerToolFailed(f"tool rc: {-Errno.EFAULT}")
+    output = -(-(start + len(arguments) + 1) // 8) * 8
+    room = start + arena_length - output - _CELL_BYTES
+    room = min(room - room % _CELL_BYTES, MAX_OUTPUT_BYTES)
+    if room <= 0:
+        raise CallerToolFailed(f"tool rc: {-Errno.ENOSPC}")
+
+    def attempt(capacity: int) -> tuple[int, int]:
+        """Call the function. Returns its result, and the length in the cell after the output."""
+        cell = output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
+        guest.write_u32(cell, capacity)
+        return guest.call_table(tool.index, start, len(arguments), output, cell), guest.read_u32(cell)
+
     try:
-        call = _ArenaCall(guest, tool, params, arguments)
-        capacity = min(call.room, max_bytes)
-        rc, length = call.attempt(capacity)
-        if rc == -Errno.ENOSPC and length <= call.room:
+        guest.write(start, arguments + b"\0")
+        capacity = min(room, max_bytes)
+        rc, length = attempt(capacity)
+        if rc == -Errno.ENOSPC and length <= room:
             capacity = max(length, capacity)
-            rc, length = call.attempt(capacity)
+            rc, length = attempt(capacity)
         if rc:
             raise CallerToolFailed(f"tool rc: {rc}")
         if length > capacity:
             raise CallerToolFailed(f"tool rc: {-Errno.EIO}")
-        return guest.read(call.output, length, most=MAX_OUTPUT_BYTES).decode()
+        return guest.read(output, length, most=MAX_OUTPUT_BYTES).decode()
     except HostcallFault as exc:
         raise CallerToolFailed(f"tool rc: {-exc.errno}") from exc
     except UnicodeDecodeError as exc:
         raise CallerToolFailed(f"tool rc: {-Errno.EIO}") from exc
-
-
-class _ArenaCall:
-    """The arena during one call: the arguments, and the space for the output."""
-
-    def __init__(self, guest: TaskGuest, tool: GuestTool, params: SessionParams, arguments: bytes) -> None:
-        start, length = params.arena
-        if start <= 0 or length <= 0:
-            raise HostcallFault(Errno.EFAULT)
-        self.output = -(-(start + len(arguments) + 1) // 8) * 8
-        room = start + length - self.output - _CELL_BYTES
-        self.room = min(room - room % _CELL_BYTES, MAX_OUTPUT_BYTES)
-        if self.room <= 0:
-            raise HostcallFault(Errno.ENOSPC)
-        guest.write(start, arguments + b"\0")
-        self._guest = guest
-        self._function = (tool.index, start, len(arguments), self.output)
-
-    def attempt(self, capacity: int) -> tuple[int, int]:
-        """Call the function. Returns its result, and the length in the cell after the output."""
-        cell = self.output + -(-capacity // _CELL_BYTES) * _CELL_BYTES
-        self._guest.write_u32(cell, capacity)
-        return self._guest.call_table(*self._function, cell), self._guest.read_u32(cell)
 
 
 # Sessions and responses
