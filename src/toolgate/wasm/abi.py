@@ -8,6 +8,7 @@ bindings would raise the exception in any guest of any thread: the trampoline tu
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from operator import neg
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 
@@ -147,10 +148,6 @@ OnThread = Callable[[Callable[[], R]], Awaitable[R]]
 """Called on the event loop: runs a function on the guest's thread, where it can call the guest."""
 
 
-def negate_errno(errno: Errno) -> int:
-    return -errno
-
-
 @dataclass(frozen=True, slots=True)
 class HostFunction(Generic[C]):
     """A function that guests may import. In `params` and `result`, `i` is an i32 and `I` an i64."""
@@ -161,7 +158,7 @@ class HostFunction(Generic[C]):
     result: str
     call: Callable[..., int | None]
     """The implementation. Gets a `Guest[C]` and the arguments."""
-    failure: Callable[[Errno], int] = negate_errno
+    failure: Callable[[Errno], int] = neg
     """Converts an error to a result: WASI has other numbers."""
 
 
@@ -224,7 +221,7 @@ def host_functions(
     module: str,
     calls: Mapping[str, Callable[..., int | None]],
     *,
-    failure: Callable[[Errno], int] = negate_errno,
+    failure: Callable[[Errno], int] = neg,
 ) -> tuple[HostFunction[Any], ...]:
     """Make the host functions of `module` from their implementations; see `HostFunction`."""
     return tuple(
