@@ -56,7 +56,7 @@ def test_whatever_a_label_or_a_help_text_says_prometheus_reads_it_as_it_is(text:
         "size_total", "counter", text, ("tool", "code"), {(text, "x"): number, ("y", text): math.inf}
     )
 
-    written = render_families(lambda: [family]).decode()
+    written = render_families([family]).decode()
 
     assert list(parse_samples(written)) == [
         ("size_total", {"tool": text, "code": "x"}, number),

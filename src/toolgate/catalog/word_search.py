@@ -20,7 +20,7 @@ import unicodedata
 from array import array
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -272,19 +272,22 @@ _MAX_DEAD: Final = 1_000  # deleted documents before cleaning up pays
 
 
 class _Field(NamedTuple):
-    """The weight of a term in a field, the usual number of terms in it, and b of BM25."""
+    """The weight of a term in a field, the usual number of terms in it, b of BM25, and the field itself."""
 
     weight: float
     usual_length: int
     normalisation: float
+    read: Callable[[SearchEntry], str]
 
 
-_NAME: Final = _Field(3.0, 3, 0.3)
-_SERVER: Final = _Field(1.0, 3, 0.3)
-_TITLE: Final = _Field(2.0, 4, 0.3)
-_DESCRIPTION: Final = _Field(1.0, 30, 0.6)
-_PARAMETERS: Final = _Field(0.3, 40, 0.7)
-_LABELS: Final = _Field(1.0, 4, 0.3)
+_FIELDS: Final = (
+    _Field(3.0, 3, 0.3, attrgetter("name")),
+    _Field(1.0, 3, 0.3, lambda entry: f"{entry.server} {entry.server_name}"),
+    _Field(2.0, 4, 0.3, attrgetter("title")),
+    _Field(1.0, 30, 0.6, attrgetter("description")),
+    _Field(0.3, 40, 0.7, attrgetter("parameters")),
+    _Field(1.0, 4, 0.3, lambda entry: " ".join((entry.category, *entry.tags))),
+)
 
 
 class _Posting(NamedTuple):
@@ -397,15 +400,8 @@ class SearchIndex:
 def _weigh_entry(entry: SearchEntry) -> dict[str, float]:
     """The weight of each term of `entry`, between 0 and 1 (BM25F)."""
     frequencies: defaultdict[str, float] = defaultdict(float)
-    for field, text in (
-        (_NAME, entry.name),
-        (_SERVER, f"{entry.server} {entry.server_name}"),
-        (_TITLE, entry.title),
-        (_DESCRIPTION, entry.description),
-        (_PARAMETERS, entry.parameters),
-        (_LABELS, " ".join((entry.category, *entry.tags))),
-    ):
-        found = split_terms(text)
+    for field in _FIELDS:
+        found = split_terms(field.read(entry))
         length = 1 - field.normalisation + field.normalisation * len(found) / field.usual_length
         for term in found:
             frequencies[term] += field.weight / length

@@ -219,21 +219,16 @@ def _explain_missing_hints(text: str, patterns: Patterns, offers: Iterable[Serve
     """Explain that no tool that `text` covers states its effect. Empty if one does, if there is no tool, or
     if `text` matches names."""
     effect = effect_of(text)
-    concerned = [
-        offer
-        for offer in offers
-        if offer.tools and (patterns.has_bare or patterns.names_server(offer.record.server_id))
-    ]
-    if (
-        effect is None
-        or not concerned
-        or any(
-            effect in tool.effects.stated | tool.effects.ruled_out
-            for offer in concerned
-            for tool in offer.tools.values()
-        )
-    ):
+    if effect is None:
         return ""
-    first, *others = sorted(f"`{offer.record.server_id}`" for offer in concerned)
+    tools = {
+        one.record.server_id: one.tools.values()
+        for one in offers
+        if one.tools and (patterns.has_bare or patterns.names_server(one.record.server_id))
+    }
+    effects = [tool.effects for each in tools.values() for tool in each]
+    if not effects or any(effect in one.stated | one.ruled_out for one in effects):
+        return ""
+    first, *others = sorted(f"`{server_id}`" for server_id in tools)
     more = f" and {len(others)} more servers" if others else ""
     return f"no tool of {first}{more} states `{HINTS[effect]}`"

@@ -57,18 +57,19 @@ def redact_server(body: Body) -> dict[str, Any]:
 
 def list_hidden_fields(kind: Kind, body: Body) -> list[str]:
     """The fields of a body that are masked for display, such as `stdio.env.TOKEN`."""
-    return list(_find_differences(body, redact_record(kind, body), ""))
+    return [where for where, value, look in _walk(body, redact_record(kind, body), "") if value != look]
 
 
-def _find_differences(body: Any, shown: Any, where: str) -> Iterator[str]:
-    if isinstance(body, Mapping):
-        for name, value in body.items():
-            yield from _find_differences(value, shown[name], f"{where}.{name}" if where else name)
-    elif isinstance(body, list | tuple):
-        for index, (value, look) in enumerate(zip(body, shown, strict=True)):
-            yield from _find_differences(value, look, f"{where}[{index}]")
-    elif body != shown:
-        yield where
+def _walk(value: Any, look: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    """Each value within `value`: its place, itself, and how it looks in `look`, its redacted form."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _walk(one, _mapping(look).get(name), f"{where}.{name}" if where else name)
+    elif isinstance(value, list | tuple):
+        for index, (one, other) in enumerate(zip(value, _sequence(look), strict=False)):
+            yield from _walk(one, other, f"{where}[{index}]")
+    else:
+        yield where, value, look
 
 
 def _redact_launch(launch: Body) -> dict[str, Any]:
@@ -149,22 +150,13 @@ def restore_hidden(kind: Kind, sent: Body, *, shown: Body, stored: Body) -> dict
         name: _restore(value, shown.get(name), stored.get(name), name) if name in hiding else value
         for name, value in sent.items()
     }
+    # A mask may not be sent in a place where its value would be shown.
     shown_again = redact_record(kind, restored)
     for name in hiding:
-        _check_hidden(sent.get(name), shown_again.get(name), name)
+        for where, value, look in _walk(sent.get(name), shown_again.get(name), name):
+            if isinstance(value, str) and MASK in value and value != look:
+                raise _no_stored_secret(where)
     return restored
-
-
-def _check_hidden(sent: Any, shown: Any, where: str) -> None:
-    """Raises InvalidRecord if a mask was sent in a place where its value would be shown."""
-    if isinstance(sent, Mapping):
-        for name, value in sent.items():
-            _check_hidden(value, _mapping(shown).get(name), f"{where}.{name}")
-    elif isinstance(sent, list):
-        for index, (value, look) in enumerate(zip(sent, _sequence(shown), strict=False)):
-            _check_hidden(value, look, f"{where}[{index}]")
-    elif isinstance(sent, str) and MASK in sent and sent != shown:
-        raise _no_stored_secret(where)
 
 
 def _restore(sent: Any, shown: Any, stored: Any, where: str) -> Any:
@@ -216,4 +208,4 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _sequence(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+    return value if isinstance(value, list | tuple) else ()

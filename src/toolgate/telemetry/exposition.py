@@ -7,7 +7,7 @@ each number.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,9 +40,8 @@ class MetricFamily(NamedTuple):
     """Numbers or HistogramSamples by label values: a tuple, or the value of a single label."""
 
 
-def render_families(read: Callable[[], Iterable[MetricFamily]]) -> bytes:
-    """The text of the families that `read` returns."""
-    return "".join(line for family in read() for line in _render(family)).encode()
+def render_families(families: Iterable[MetricFamily]) -> bytes:
+    return "".join(line for family in families for line in _render(family)).encode()
 
 
 def parse_samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:

@@ -237,7 +237,7 @@ class Metrics:
     def capture(self) -> Callable[[], bytes]:
         """Read the gauges now. Returns a function that renders the text, which a thread may run."""
         gauges = [measure() for measure in self._gauges.values()]
-        return partial(render_families, lambda: [*self._read_families(), *gauges])
+        return lambda: render_families([*self._read_families(), *gauges])
 
     def _read_families(self) -> Iterator[MetricFamily]:
         """Other threads count meanwhile, so every growing mapping is copied before iteration."""
