@@ -184,9 +184,8 @@ Purpose = Literal["start", "trial"]
 class ConnectionListener(Protocol):
     """The owner of a connection. Called from the event loop; no method may block."""
 
-    @property
-    def purpose(self) -> Purpose:
-        """What the connection is opened for."""
+    purpose: Purpose
+    """What the connection is opened for."""
 
     def on_notification(self, method: str, params: bytes) -> None:
         """A notification that belongs to no request of the gateway (`list_changed` and the like)."""

@@ -198,7 +198,7 @@ class Relay:
             self._receive_request(message, request)
         elif method == PROGRESS or method in _CALL_NOTIFICATIONS:
             if len(message.params) <= MAX_NOTIFICATION_BYTES:
-                self._receive_call_notification(message, request)
+                self._notify_client(message, request)
         elif method == CANCELLED:
             cancelled = bytes(_parse_members(message.params).get("requestId", b""))
             for of_call in self._client_requests.values():
@@ -207,13 +207,18 @@ class Relay:
         elif method != _IGNORED_NOTIFICATION:
             self.listener.on_notification(method, bytes(message.params))
 
-    def _receive_call_notification(self, message: messages.IncomingMessage, request: bytes) -> None:
-        if message.method == PROGRESS:
-            self._receive_progress(message.params)
-            return
-        owner = self._find_owner(request)
-        if owner and _is_object(message.params):
-            self._requests[owner][0].notify(message.method, self.redactor.raw(bytes(message.params)))
+    def _notify_client(self, message: messages.IncomingMessage, request: bytes) -> None:
+        method, params = message.method, bytes(message.params)
+        if method == PROGRESS:
+            members = _parse_members(message.params)
+            owner = bytes(members.get(messages.PROGRESS_KEY, b""))
+            if owner not in self._tokens:
+                return
+            params = msgspec.json.encode({**members, messages.PROGRESS_KEY: msgspec.Raw(self._tokens[owner])})
+        else:
+            owner = self._find_owner(request) if _is_object(message.params) else b""
+        if owner:
+            self._requests[owner][0].notify(method, self.redactor.raw(params))
 
     def _find_owner(self, request: bytes) -> bytes:
         """The request that a server's message belongs to; empty if that is not certain."""
@@ -222,14 +227,6 @@ class Relay:
         if len(self._requests) != 1 or self._clock() - self._sole_principal_since_s < self.call_ceiling_s:
             return b""
         return next(iter(self._requests))
-
-    def _receive_progress(self, params: msgspec.Raw) -> None:
-        members = _parse_members(params)
-        key = bytes(members.get(messages.PROGRESS_KEY, b""))
-        token = self._tokens.get(key)
-        if token is not None:
-            members[messages.PROGRESS_KEY] = msgspec.Raw(token)
-            self._requests[key][0].notify(PROGRESS, self.redactor.raw(msgspec.json.encode(members)))
 
     # The server's requests
 

@@ -139,7 +139,11 @@ def covers_url(resource: str, url: str) -> bool:
 
 async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> ProtectedResource | None:
     """The server's metadata; None if it has none. `named` is the address from its challenge."""
-    for address in _list_server_urls(url, named):
+    parts, own = urlsplit(url), _split(named) if named is not None else None
+    addresses = [_build_url(parts, _OF_SERVER + end) for end in (parts.path.rstrip("/"), "")]
+    if own is not None and _origin(own) == _origin(parts):
+        addresses.insert(0, _build_url(own, own.path))
+    for address in dict.fromkeys(addresses):
         try:
             document = await fetcher.get_json(address)
         except NoDocument:
@@ -166,16 +170,6 @@ def _convert(document: Any, shape: Any) -> Any:
         return msgspec.convert(document, shape)
     except msgspec.ValidationError as exc:
         raise OAuthFailed("its metadata is not valid (RFC 9728, RFC 8414)") from exc
-
-
-def _list_server_urls(url: str, named: str | None) -> list[str]:
-    parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    addresses = [_build_url(parts, _OF_SERVER + end) for end in (path, "")]
-    own = _split(named) if named is not None else None
-    if own is not None and _origin(own) == _origin(parts):
-        addresses.insert(0, _build_url(own, own.path))
-    return list(dict.fromkeys(addresses))
 
 
 def _build_url(parts: SplitResult, path: str) -> str:

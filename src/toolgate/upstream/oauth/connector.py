@@ -65,7 +65,13 @@ class Authorizer:
                 parties = await self._find_parties(endpoint, oauth)
                 form = {"grant_type": oauth.grant, "resource": parties.resource, **build_scope(oauth.scopes)}
                 return await self.token_endpoint(parties.authority).request(client, form)
-            return await self._token_of_login(LoginKey(record.server_id, oauth.owner), endpoint, rejected)
+            key = LoginKey(record.server_id, oauth.owner)
+            async with self.lock(key):
+                grant = self._require_grant(key, endpoint)
+                renew_at_s = grant.renew_at_s
+                # A rejected token may have been replaced already, for another connection that uses it.
+                is_good = grant.access != rejected and (renew_at_s is None or self.clock_s() < renew_at_s)
+                return grant if is_good else await self._renew(key, endpoint, grant)
         except OAuthFailed as exc:
             needs_login = exc.is_final and bool(oauth.owner)
             raise StartFailed(str(exc), fatal=exc.is_final, needs_login=needs_login) from exc
@@ -142,16 +148,6 @@ class Authorizer:
         else:
             is_same_client = grant.client_id == self.secrets.expand(oauth.client_id)
         return is_same_client and covers_url(grant.resource, self.secrets.expand(endpoint.url))
-
-    async def _token_of_login(
-        self, key: LoginKey, endpoint: HttpEndpoint, rejected: str | None
-    ) -> OAuthToken:
-        async with self.lock(key):
-            grant = self._require_grant(key, endpoint)
-            renew_at_s = grant.renew_at_s
-            # A rejected token may have been replaced already, for another connection that uses it.
-            is_good = grant.access != rejected and (renew_at_s is None or self.clock_s() < renew_at_s)
-            return grant if is_good else await self._renew(key, endpoint, grant)
 
     async def _renew(self, key: LoginKey, endpoint: HttpEndpoint, grant: StoredGrant) -> OAuthToken:
         log_in = _LOG_IN.format(key.server_id)
