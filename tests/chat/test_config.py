@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate.chat.config import TaskChat, parse_budgets, parse_task_chat
+from toolgate.chat.config import ChatOptions, parse_budgets, parse_task_chat
 from toolgate.errors import InvalidParams, InvalidRecord
 from toolgate.model.chat import ChatBudgets
 from toolgate.model.tasks import Task
 
 
-def parse(**config: str) -> TaskChat:
+def parse(**config: str) -> ChatOptions:
     return parse_task_chat(
         Task(task_id="triage", config={key.replace("_", ".", 1): text for key, text in config.items()})
     )
@@ -19,14 +19,14 @@ def parse(**config: str) -> TaskChat:
 def test_a_task_that_says_nothing_of_chats_narrows_nothing() -> None:
     found = parse(mcp_enabled="true", chatty="yes")
 
-    assert found == TaskChat()
+    assert found == ChatOptions()
     assert ChatBudgets().narrow(found.budgets) == ChatBudgets()
 
 
 def test_present_but_partial_budgets_keep_the_rest() -> None:
     found = parse(chat_mode='"passthrough"', chat_budgets='{"max_iterations": 2, "wall_clock_ms": 900000}')
 
-    assert found == TaskChat(mode="passthrough", budgets={"max_iterations": 2, "wall_clock_ms": 900_000})
+    assert found == ChatOptions(mode="passthrough", budgets={"max_iterations": 2, "wall_clock_ms": 900_000})
     assert ChatBudgets().narrow(found.budgets) == ChatBudgets(max_iterations=2)
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate.chat.client_tools import ClientTools, parse_choice
-from toolgate.chat.requests import ChatOptions, check_choice, parse_chat_request, parse_gateway_options
+from toolgate.chat.config import ChatOptions
+from toolgate.chat.requests import check_choice, parse_chat_request, parse_gateway_options
 from toolgate.errors import InvalidChat
 from toolgate.model.json_text import Members
 

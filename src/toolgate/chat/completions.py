@@ -11,10 +11,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.chat.config import ChatOptions
 from toolgate.chat.hidden_turns import HiddenRound, HiddenTurn, encode_tool_message
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.model_completion import CALL_MEMBERS, ModelCompletion
-from toolgate.chat.requests import LEGACY_FINISH, ChatOptions, ChatRequest, convert_to_function_call
+from toolgate.chat.requests import LEGACY_FINISH, ChatRequest, convert_to_function_call
 from toolgate.chat.tool_calls import ToolCall, repair_arguments, repair_name
 from toolgate.chat.tool_loop import Finish, PromptModel, ToolLoop
 from toolgate.model.json_text import NULL, Members, decode_members, encode_raw

@@ -30,13 +30,17 @@ class _BudgetsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskChat:
-    """How a task narrows chats; by default, not at all."""
+class ChatOptions:
+    """What a task or a request sets for a chat; by default, nothing."""
 
     mode: ChatMode | None = None
     """None: the upstream's mode. `inject` does not override the upstream's `passthrough`."""
     budgets: Mapping[str, int] = field(default_factory=dict)
     """See `ChatBudgets.narrow`."""
+    explain: bool = False
+    """Whether the response explains the decision on each tool. Only requests set this, and the next."""
+    progress: bool = False
+    """Whether a stream reports the tools that run."""
 
 
 def parse_budgets(text: str | bytes) -> dict[str, int]:
@@ -55,7 +59,7 @@ def _check_unique_names(pairs: list[tuple[str, object]]) -> None:
         raise InvalidParams("duplicate name in the object", hint=_HINT)
 
 
-def parse_task_chat(task: Task) -> TaskChat:
+def parse_task_chat(task: Task) -> ChatOptions:
     """Parse the keys `chat.…` of `task.config`, and ignore all others. Raises InvalidRecord."""
     unknown = sorted(key for key in task.config if key.startswith("chat.") and key not in _KEYS)
     if unknown:
@@ -63,7 +67,7 @@ def parse_task_chat(task: Task) -> TaskChat:
         raise InvalidRecord(problem, hint=f"the keys are {', '.join(f'`{key}`' for key in _KEYS)}")
     mode, budgets = task.config.get(_MODE), task.config.get(_BUDGETS)
     try:
-        return TaskChat(
+        return ChatOptions(
             mode=None if mode is None else msgspec.json.decode(mode, type=ChatMode),
             budgets={} if budgets is None else parse_budgets(budgets),
         )

@@ -7,7 +7,7 @@ message back as they got it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, get_args
 
@@ -15,7 +15,7 @@ import msgspec
 
 from toolgate.chat import parsing
 from toolgate.chat.client_tools import ClientTools, ToolChoice, parse_choice, parse_tools
-from toolgate.chat.config import parse_budgets
+from toolgate.chat.config import ChatOptions, parse_budgets
 from toolgate.chat.hidden_turns import HIDDEN_MARK, ID_PREFIX
 from toolgate.chat.parsing import get_member, parse_array, parse_members, quote
 from toolgate.errors import InvalidChat, InvalidParams
@@ -41,17 +41,6 @@ _LEGACY_MEMBERS: Final = ("functions", "function_call")
 _EMPTY: Final = msgspec.Raw(b'""')
 _CHOICES: Final = {"tools": "tool_choice", "functions": "function_call"}
 _NO_CALL: Final = msgspec.Raw(b'"none"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    mode: ChatMode | None = None
-    budgets: Mapping[str, int] = field(default_factory=dict)
-    """See `ChatBudgets.narrow`."""
-    explain: bool = False
-    """Whether the response explains the decision on each tool."""
-    progress: bool = False
-    """Whether a stream reports the tools that run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

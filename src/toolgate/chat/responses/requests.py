@@ -14,9 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.client_tools import ToolChoice
+from toolgate.chat.config import ChatOptions
 from toolgate.chat.hidden_turns import ID_PREFIX, MAX_BYTES, MAX_RAW_BYTES, MAX_RESTORED_BYTES, shorten_id
 from toolgate.chat.parsing import get_member, missing_param, parse_optional_flag, parse_text, wrong_type
-from toolgate.chat.requests import ChatOptions, parse_gateway_options
+from toolgate.chat.requests import parse_gateway_options
 from toolgate.chat.responses import output
 from toolgate.chat.responses.output import APPROVAL, CALL, LIST, parse_call_item_id, read_text
 from toolgate.chat.responses.tools import (

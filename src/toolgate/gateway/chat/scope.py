@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from toolgate.catalog.find_tools import FIND_TOOLS
 from toolgate.catalog.naming import make_chat_names
-from toolgate.chat.config import TaskChat, parse_task_chat
-from toolgate.chat.requests import ChatOptions
+from toolgate.chat.config import ChatOptions, parse_task_chat
 from toolgate.errors import WIRE, ToolgateError, UnknownModel
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Caller
@@ -66,7 +65,7 @@ def resolve_chat_scope(
         raise UnknownModel(f"no chat upstream serves the model `{model[:200]}`", hint=_models_hint(upstreams))
     upstream, name = found
     task = gateway.snapshot.tasks.get(caller.effective_task_id or "")
-    task_chat = TaskChat() if task is None else parse_task_chat(task)
+    task_chat = ChatOptions() if task is None else parse_task_chat(task)
     modes = (upstream.mode, task_chat.mode, options.mode)
     mode: ChatMode = "passthrough" if "passthrough" in modes else "inject"
     is_enabled = request.enabled if request.enabled is not None else caller.effective_task_id is not None
