@@ -96,7 +96,7 @@ console/node_modules/.ready: console/package-lock.json | $(VENV)/.console
 	@$(BIN)/python console/node.py npm ci --loglevel=error
 	@touch $@
 
-$(CONSOLE): $(shell find console -name node_modules -prune -o -name __pycache__ -prune -o -type f -print) console/node_modules/.ready
+$(CONSOLE): $(wildcard docs/*.md docs/*/*.md) $(shell find console -name node_modules -prune -o -name __pycache__ -prune -o -type f -print) console/node_modules/.ready
 	@$(BIN)/python console/node.py vite build --logLevel warn
 
 console: $(CONSOLE) ## Build the console, into build/console, which the gateway of this checkout serves.

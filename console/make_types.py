@@ -1,4 +1,5 @@
-"""Writes the console's types from the document of our own REST API: `src/api/schema.d.ts`.
+"""Writes what the console has from the document of our own REST API: its types (`src/api/schema.d.ts`), and the
+descriptions of the fields of records (`src/api/help.json`), which are those of the reference.
 
 .venv/bin/python console/make_types.py [--check]
 """
@@ -7,6 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +19,14 @@ from toolgate.surfaces.rest.framework.openapi import describe_api
 
 HERE: Final = Path(__file__).parent
 TARGET: Final = HERE / "src" / "api" / "schema.d.ts"
+HELP: Final = HERE / "src" / "api" / "help.json"
+RECORDS: Final = {
+    "server": "ServerSent",
+    "task": "TaskSent",
+    "profile": "ProfileSent",
+    "key": "KeySent",
+    "chat_upstream": "ChatUpstreamSent",
+}
 TOOL: Final = HERE / "node_modules" / "openapi-typescript" / "bin" / "cli.js"
 
 
@@ -57,13 +67,34 @@ def make_types() -> str:
         return target.read_text("utf-8")
 
 
+def make_help() -> str:
+    """The description of each field of each record: its path, like `server.stdio.command`, to its text."""
+    schemas = describe_api(ENDPOINTS)["components"]["schemas"]
+    found: dict[str, str] = {}
+    for record, name in RECORDS.items():
+        found.update(_describe_fields(schemas, schemas[name], record))
+    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+
+
+def _describe_fields(
+    schemas: Mapping[str, Any], schema: Mapping[str, Any], path: str
+) -> Iterator[tuple[str, str]]:
+    for name, member in schema.get("properties", {}).items():
+        if "description" in member:
+            yield f"{path}.{name}", " ".join(member["description"].split())
+        for part in [member, *member.get("anyOf", ()), *member.get("allOf", ())]:
+            if "$ref" in part:
+                yield from _describe_fields(schemas, schemas[part["$ref"].rsplit("/", 1)[1]], f"{path}.{name}")
+
+
 def main() -> None:
-    found = make_types()
+    written = {TARGET: make_types(), HELP: make_help()}
     if "--check" in sys.argv:
-        if TARGET.read_text("utf-8") != found:
+        if any(target.read_text("utf-8") != text for target, text in written.items()):
             raise SystemExit("the console's types are not those of the API: `make console-types` writes them")
         return
-    TARGET.write_text(found, "utf-8")
+    for target, text in written.items():
+        target.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

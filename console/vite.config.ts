@@ -5,6 +5,7 @@ import { brotliCompressSync, gzipSync } from "node:zlib";
 import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
+import { guides } from "./guides.ts";
 
 const OUT = join(import.meta.dirname, "..", "build", "console");
 
@@ -27,7 +28,7 @@ function precompress(): Plugin {
 export default defineConfig({
   base: "/console/",
   resolve: { alias: { "@": join(import.meta.dirname, "src") } },
-  plugins: [react(), precompress()],
+  plugins: [guides(), react(), precompress()],
   build: {
     outDir: OUT,
     emptyOutDir: true,

@@ -1,5 +1,5 @@
 /** The console: its providers, its gate, and its pages, each loaded when it is first opened. */
-import { createTheme, MantineProvider } from "@mantine/core";
+import { MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
 import { type ComponentType, lazy } from "react";
@@ -12,21 +12,9 @@ import { isAnythingTyped } from "./api/typed";
 import { LoginPage } from "./pages/login";
 import { LoginAgain } from "./pages/login/again";
 import { Problem } from "./parts/problem";
-import { Empty, Failure, Loading } from "./parts/states";
+import { Empty, Failure, Skeletons } from "./parts/states";
 import { Shell } from "./shell";
-
-const theme = createTheme({
-  primaryColor: "indigo",
-  primaryShade: 8,
-  defaultRadius: "sm",
-  cursorType: "pointer",
-  respectReducedMotion: true,
-  components: {
-    Modal: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
-    Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
-    Drawer: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
-  },
-});
+import { theme } from "./theme";
 
 const queries = new QueryClient({
   defaultOptions: {
@@ -57,7 +45,9 @@ const router = createBrowserRouter(
         page("profiles/*", () => import("./pages/profiles")),
         page("scope", () => import("./pages/scope")),
         page("catalog/*", () => import("./pages/catalog")),
-        page("integrations", () => import("./pages/integrations")),
+        page("connections", () => import("./pages/connections")),
+        page("playground/*", () => import("./pages/playground")),
+        page("guides/*", () => import("./pages/guides")),
         page("approvals/*", () => import("./pages/approvals")),
         page("pins/*", () => import("./pages/pins")),
         page("activity/*", () => import("./pages/activity")),
@@ -92,7 +82,7 @@ function Gate() {
       </>
     );
   }
-  if (!me.isError) return <Loading what="Loading the console" />;
+  if (!me.isError) return <Skeletons what="Loading the console" />;
   return isRefusal(me.error, true) ? (
     <LoginPage />
   ) : (

@@ -1,6 +1,7 @@
 /** Where the console begins. */
 import "@mantine/core/styles.css";
 import "@mantine/notifications/styles.css";
+import "./fonts.css";
 import "./theme.css";
 
 import { setNonce } from "get-nonce";

@@ -41,6 +41,7 @@ def test_its_types_are_those_of_the_api() -> None:
     spec.loader.exec_module(maker)
 
     assert maker.make_types() == maker.TARGET.read_text("utf-8"), "run `make console-types`"
+    assert maker.make_help() == maker.HELP.read_text("utf-8"), "run `make console-types`"
 
 
 def test_a_wheel_has_the_console_in_it(tmp_path: Path) -> None:

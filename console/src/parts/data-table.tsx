@@ -1,8 +1,9 @@
-/** A table of any length: sorted by its heads, of which only the rows in sight are made. */
+/** A table of any length: sorted by its heads, of which only the rows in sight are made. The page scrolls, not the table. */
 import { Box, Table, Text } from "@mantine/core";
 import { IconChevronDown, IconChevronUp, IconSelector } from "@tabler/icons-react";
-import { useVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useMemo, useRef, useState } from "react";
+import { useWindowVirtualizer } from "@tanstack/react-virtual";
+import { type ReactNode, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { Link } from "react-router";
 
 export interface Column<Row> {
   readonly key: string;
@@ -21,10 +22,12 @@ interface DataTableProps<Row> {
   readonly rows: readonly Row[];
   readonly columns: readonly Column<Row>[];
   readonly keyOf: (row: Row) => string;
+  /** Where a row leads to: its first cell becomes a link that covers the row. */
+  readonly hrefOf?: (row: Row) => string;
+  /** What a row opens on this page: its first cell becomes a button that covers the row. */
   readonly onOpen?: (row: Row) => void;
   /** The column sorted by at first, and whether from the top down. */
   readonly sort?: { readonly key: string; readonly isDown?: boolean };
-  readonly height?: number | string;
   /** Shown if there are no rows. */
   readonly empty?: ReactNode;
 }
@@ -87,32 +90,44 @@ function Head<Row>({
   );
 }
 
-export function DataTable<Row>(props: DataTableProps<Row>) {
-  const { label, columns, keyOf, onOpen, height = "calc(100vh - 260px)", empty } = props;
-  const { sorted, order, turn } = useSorted(props);
+/** The rows in sight, and the height of those before and after. */
+function useWindow<Row>(sorted: readonly Row[]) {
   const frame = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  useLayoutEffect(() => {
+    if (frame.current) setTop(frame.current.getBoundingClientRect().top + window.scrollY);
+  }, []);
   const isWhole = sorted.length <= ALL_UP_TO;
-  const window = useVirtualizer({
+  const virtual = useWindowVirtualizer({
     count: sorted.length,
-    getScrollElement: () => frame.current,
     estimateSize: () => ROW_PX,
     overscan: 12,
+    scrollMargin: top,
     enabled: !isWhole,
   });
-  const shown = isWhole ? null : window.getVirtualItems();
-  const rows = shown ? shown.map((item) => sorted[item.index] as Row) : sorted;
-  const before = shown?.[0]?.start ?? 0;
-  const after = shown ? window.getTotalSize() - (shown.at(-1)?.end ?? 0) : 0;
+  if (isWhole) return { frame, rows: sorted, before: 0, after: 0 };
+  const shown = virtual.getVirtualItems();
+  return {
+    frame,
+    rows: shown.map((item) => sorted[item.index] as Row),
+    before: Math.max(0, (shown[0]?.start ?? top) - top),
+    after: Math.max(0, virtual.getTotalSize() - ((shown.at(-1)?.end ?? top) - top)),
+  };
+}
+
+export function DataTable<Row>(props: DataTableProps<Row>) {
+  const { label, columns, keyOf, hrefOf, onOpen, empty } = props;
+  const { sorted, order, turn } = useSorted(props);
+  const { frame, rows, before, after } = useWindow(sorted);
   if (sorted.length === 0 && empty) return empty;
   return (
-    <Box
-      ref={frame}
-      component="section"
-      aria-label={label}
-      tabIndex={0}
-      style={{ overflow: "auto", maxHeight: height }}
-    >
-      <Table className="data-table" highlightOnHover={onOpen !== undefined} aria-rowcount={sorted.length + 1}>
+    <Box ref={frame} component="section" aria-label={label}>
+      <Table
+        className="data-table"
+        withTableBorder
+        highlightOnHover={hrefOf !== undefined || onOpen !== undefined}
+        aria-rowcount={sorted.length + 1}
+      >
         <Table.Thead>
           <Table.Tr>
             {columns.map((column) => (
@@ -123,7 +138,7 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
         <Table.Tbody>
           <Gap height={before} />
           {rows.map((row) => (
-            <Row key={keyOf(row)} row={row} columns={columns} onOpen={onOpen} />
+            <Row key={keyOf(row)} row={row} columns={columns} to={hrefOf?.(row)} onOpen={onOpen} />
           ))}
           <Gap height={after} />
         </Table.Tbody>
@@ -139,33 +154,52 @@ function Gap({ height }: { readonly height: number }) {
   return height > 0 ? <tr aria-hidden style={{ height }} /> : null;
 }
 
-function Row<Row>({
-  row,
-  columns,
-  onOpen,
-}: {
-  row: Row;
-  columns: readonly Column<Row>[];
-  onOpen?: (row: Row) => void;
-}) {
-  const opening = onOpen && {
-    tabIndex: 0,
-    onClick: () => onOpen(row),
-    onKeyDown: (event: React.KeyboardEvent) => {
-      if (event.key === "Enter" && event.target === event.currentTarget) onOpen(row);
-    },
-  };
+interface RowProps<Row> {
+  readonly row: Row;
+  readonly columns: readonly Column<Row>[];
+  readonly to: string | undefined;
+  readonly onOpen: ((row: Row) => void) | undefined;
+}
+
+function Row<Row>({ row, columns, to, onOpen }: RowProps<Row>) {
   return (
-    <Table.Tr h={ROW_PX} {...opening}>
-      {columns.map((column) => (
+    <Table.Tr h={ROW_PX}>
+      {columns.map((column, place) => (
         <Table.Td
           key={column.key}
           ta={column.align}
           className={column.isMinor ? "mantine-visible-from-md" : undefined}
         >
-          {column.show(row)}
+          {place === 0 ? (
+            <Opening row={row} to={to} onOpen={onOpen}>
+              {column.show(row)}
+            </Opening>
+          ) : (
+            column.show(row)
+          )}
         </Table.Td>
       ))}
     </Table.Tr>
   );
+}
+
+function Opening<Row>({
+  row,
+  to,
+  onOpen,
+  children,
+}: Omit<RowProps<Row>, "columns"> & { readonly children: ReactNode }) {
+  if (to !== undefined)
+    return (
+      <Link to={to} className="row-link">
+        {children}
+      </Link>
+    );
+  if (onOpen !== undefined)
+    return (
+      <button type="button" className="row-link" onClick={() => onOpen(row)}>
+        {children}
+      </button>
+    );
+  return children;
 }

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { LeaveGuard } from "./leave-guard";
 import { PlanPanel } from "./plan-panel";
 import classes from "./record-editor.module.css";
-import { Failure, Loading } from "./states";
+import { Failure, Skeletons } from "./states";
 import { type Change, spoken, usePlan } from "./use-plan";
 import { useWriting } from "./use-writing";
 
@@ -72,7 +72,7 @@ function PlanAndSave(props: RecordEditorProps) {
         {plan.data && !plan.isError ? (
           <PlanPanel plan={plan.data} />
         ) : plan.isError ? null : (
-          <Loading what="Planning" />
+          <Skeletons what="Planning" />
         )}
       </section>
       {saving.isError ? <Failure error={saving.error} /> : null}

@@ -1,9 +1,9 @@
 /** The audit log: calls, denials, changes and decisions. */
 import { Button, Switch } from "@mantine/core";
 import { useState } from "react";
-import { useNavigate, useSearchParams } from "react-router";
+import { useSearchParams } from "react-router";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { EventTable } from "./event-table";
 import { Export } from "./export";
 import { type Asked, readAsked, writeAsked } from "./filter";
@@ -13,7 +13,6 @@ import { useEvents } from "./use-events";
 export function EventList() {
   const [params, setParams] = useSearchParams();
   const [isLive, setLive] = useState(true);
-  const navigate = useNavigate();
   const asked = readAsked(params);
   const { kept, events } = useEvents(asked, isLive && asked.until === undefined);
   const ask = (next: Asked) => setParams(writeAsked(next));
@@ -33,14 +32,12 @@ export function EventList() {
       </PageHead>
       <Filters asked={asked} onChange={ask} />
       {kept.isError ? <Failure error={kept.error} onRetry={() => void kept.refetch()} /> : null}
-      {kept.isPending ? <Loading what="Loading the audit log" /> : null}
+      {kept.isPending ? <Skeletons what="Loading the audit log" /> : null}
       {kept.data === undefined ? null : (
         <EventTable
           label="Events"
           events={events}
-          onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
           onNarrow={(name, value) => ask({ ...asked, [name]: value })}
-          height="calc(100vh - 330px)"
           empty={
             writeAsked(asked).size === 0 ? (
               <Empty title="No events yet">Calls and changes appear here.</Empty>

@@ -10,23 +10,23 @@ import { colourOf, type Event, resultOf, subjectOf, tookMs } from "./words";
 interface EventTableProps {
   readonly label: string;
   readonly events: readonly Event[];
-  readonly onOpen: (event: Event) => void;
   /** Without it, values are only shown. */
   readonly onNarrow?: (name: TextName, value: string) => void;
   readonly empty?: ReactNode;
-  readonly height?: number | string;
 }
 
 export function EventTable({ onNarrow, events, ...table }: EventTableProps) {
   const value = (name: TextName, text: string | null, shown = text ?? "") => {
     if (!text) return null;
     if (onNarrow === undefined) return <Untrusted text={shown} mono />;
-    const narrow = (event: React.MouseEvent) => {
-      event.stopPropagation();
-      onNarrow(name, text);
-    };
     return (
-      <UnstyledButton onClick={narrow} title="Filter by this value" fz="sm" td="underline" ta="left">
+      <UnstyledButton
+        onClick={() => onNarrow(name, text)}
+        title="Filter by this value"
+        fz="sm"
+        td="underline"
+        ta="left"
+      >
         <Untrusted text={shown} mono />
       </UnstyledButton>
     );
@@ -53,7 +53,15 @@ export function EventTable({ onNarrow, events, ...table }: EventTableProps) {
       width: 80,
     },
   ];
-  return <DataTable rows={events} columns={columns} keyOf={(one) => one.event_id} {...table} />;
+  return (
+    <DataTable
+      rows={events}
+      columns={columns}
+      keyOf={(one) => one.event_id}
+      hrefOf={(one) => `/activity/${encodeURIComponent(one.event_id)}`}
+      {...table}
+    />
+  );
 }
 
 function When({ ms }: { readonly ms: number }) {

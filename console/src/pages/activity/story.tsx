@@ -1,7 +1,7 @@
 /** One event: the request, the decision, the result, and related events. */
 import { Anchor, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useParams } from "react-router";
+import { Link, useParams } from "react-router";
 import { api, take } from "@/api/client";
 import { CodeBlock } from "@/parts/copy";
 import { PageHead } from "@/parts/page-head";
@@ -14,7 +14,6 @@ import { detailsOf, type Event, lensOn, subjectOf, tookMs } from "./words";
 
 export function Story() {
   const { eventId = "" } = useParams();
-  const navigate = useNavigate();
   const story = useQuery({
     queryKey: ["audit", "story", eventId],
     queryFn: ({ signal }) =>
@@ -37,12 +36,7 @@ export function Story() {
               <Title order={2} size="h4" mb="xs">
                 Related events
               </Title>
-              <EventTable
-                label="Related events"
-                events={around}
-                onOpen={(one) => void navigate(`/activity/${encodeURIComponent(one.event_id)}`)}
-                height={420}
-              />
+              <EventTable label="Related events" events={around} />
             </section>
           )}
         </Stack>

@@ -1,11 +1,11 @@
 /** The queue: pending approvals with their details; decided ones in a table. */
 import { Button, NativeSelect, Stack } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useNavigate, useSearchParams } from "react-router";
+import { useSearchParams } from "react-router";
 import { api, take } from "@/api/client";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { ago, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { ApprovalCard, ApprovalState } from "./approval-card";
@@ -43,7 +43,7 @@ export function Queue() {
         mb="md"
       />
       {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
-      {approvals === undefined && !found.isError ? <Loading what="Loading approvals" /> : null}
+      {approvals === undefined && !found.isError ? <Skeletons what="Loading approvals" /> : null}
       {approvals === undefined ? null : <Found state={state} approvals={approvals} />}
       {found.hasNextPage ? (
         <Button
@@ -112,14 +112,13 @@ const COLUMNS: readonly Column<Approval>[] = [
 ];
 
 function Past({ approvals }: { readonly approvals: Approval[] }) {
-  const navigate = useNavigate();
   return (
     <DataTable
       label="Approvals"
       rows={approvals}
       columns={COLUMNS}
       keyOf={(one) => one.approval_id}
-      onOpen={(one) => void navigate(`/approvals/${encodeURIComponent(one.approval_id)}`)}
+      hrefOf={(one) => `/approvals/${encodeURIComponent(one.approval_id)}`}
     />
   );
 }

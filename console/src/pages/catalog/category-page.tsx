@@ -6,7 +6,6 @@ import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
 import { Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
 import { packagePath } from "./paths";
@@ -88,7 +87,6 @@ export function CategoryPage() {
   const name = useQuery(categoriesQuery).data?.find((one) => one.id === category)?.name ?? category;
   return (
     <>
-      <Trail above={[{ title: "Catalog", path: "/catalog" }]} here={name} />
       <PageHead title={name} />
       <Loaded query={query} what="Loading the category">
         {(packages) => (

@@ -9,7 +9,6 @@ import { CodeBlock } from "@/parts/copy";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Loaded } from "@/parts/states";
 import { ago, bytes, count, moment } from "@/parts/time";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { Tags } from "./category-page";
 import { PackageBox } from "./pick-box";
@@ -29,8 +28,7 @@ export function PackagePage() {
     : [];
   return (
     <>
-      <Trail above={[{ title: "Catalog", path: "/catalog" }, ...category]} here={id} />
-      <PageHead title={id} about={first ? <Tags tags={first.tags} /> : undefined}>
+      <PageHead title={id} above={category} about={first ? <Tags tags={first.tags} /> : undefined}>
         {mayRead ? (
           <Button variant="default" component={Link} to={`/servers/${encodeURIComponent(id)}`}>
             {" "}

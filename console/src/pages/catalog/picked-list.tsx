@@ -59,9 +59,7 @@ export function PickedList({ picks, keep, scope }: PickedListProps) {
       width: 56,
     },
   ];
-  return (
-    <DataTable label="Picked" rows={[...picks]} columns={columns} keyOf={([name]) => name} height={320} />
-  );
+  return <DataTable label="Picked" rows={[...picks]} columns={columns} keyOf={([name]) => name} />;
 }
 
 function Tool({ name }: { readonly name: string }) {

@@ -4,9 +4,8 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, useSearchParams } from "react-router";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";
-import { Trail } from "@/parts/trail";
 import { Bundle } from "./bundle";
 import { Cost, spoken } from "./pick-bar";
 import { PickedList } from "./picked-list";
@@ -80,7 +79,6 @@ export function PickedPage() {
     );
   return (
     <>
-      <Trail above={[{ title: "Catalog", path: "/catalog" }]} here="Picked tools" />
       <PageHead
         title="Picked tools"
         about={
@@ -98,7 +96,7 @@ export function PickedPage() {
         {query.isError ? <Failure error={query.error} onRetry={() => void query.refetch()} /> : null}
         <PickedList picks={picks} keep={keep} scope={scope} />
         {query.isError ? null : scope === undefined ? (
-          <Loading what="Loading the picks" />
+          <Skeletons what="Loading the picks" />
         ) : (
           <Uses picks={picks} scope={scope} task={task} params={params} set={set} />
         )}

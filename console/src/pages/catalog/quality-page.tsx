@@ -8,7 +8,6 @@ import { Fact } from "@/parts/facts";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { packagePath } from "./paths";
 import { qualityQuery } from "./queries";
@@ -60,7 +59,6 @@ export function QualityPage() {
   const query = useQuery(qualityQuery(isAll));
   return (
     <>
-      <Trail above={[{ title: "Catalog", path: "/catalog" }]} here="Data quality" />
       <PageHead
         title="Data quality"
         about="How many tools have full definitions, and which packages depend on summaries."

@@ -3,7 +3,7 @@ import { Button, Center, Stack, Text } from "@mantine/core";
 import { useIntersection } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";
 import type { Filters } from "./filters";
 import { searchQuery } from "./queries";
@@ -18,7 +18,7 @@ export function Results({ filters }: { readonly filters: Filters }) {
     if (isNear && hasNextPage && !isFetchingNextPage) void fetchNextPage();
   }, [isNear, hasNextPage, isFetchingNextPage, fetchNextPage]);
   if (query.isError) return <Failure error={query.error} onRetry={() => void query.refetch()} />;
-  if (query.data === undefined) return <Loading what="Searching" />;
+  if (query.data === undefined) return <Skeletons what="Searching" />;
   const found = query.data.pages.flatMap((page) => page.tools);
   const total = query.data.pages[0]?.total ?? 0;
   if (found.length === 0) return <Empty title="No tools match">Try other words, or clear a filter.</Empty>;

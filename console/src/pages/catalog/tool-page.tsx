@@ -4,7 +4,6 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "react-router";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { Definition } from "./definition";
 import { packagePath, serverOf, whyPath } from "./paths";
@@ -20,13 +19,6 @@ export function ToolPage() {
   if (server === "") return <Missing name={name} />;
   return (
     <>
-      <Trail
-        above={[
-          { title: "Catalog", path: "/catalog" },
-          { title: server, path: packagePath(server) },
-        ]}
-        here={name.slice(server.length + 1)}
-      />
       <Loaded query={query} what="Loading the tool">
         {(tools) => {
           const tool = tools.find((one) => one.fullName === name);
@@ -59,7 +51,11 @@ function ToolTabs({ tool }: { readonly tool: Tool }) {
     );
   return (
     <>
-      <PageHead title={tool.fullName} about={tool.title ? <Untrusted text={tool.title} /> : undefined}>
+      <PageHead
+        title={tool.fullName}
+        above={[{ title: serverOf(tool.fullName), path: packagePath(serverOf(tool.fullName)) }]}
+        about={tool.title ? <Untrusted text={tool.title} /> : undefined}
+      >
         <Button variant="default" component={Link} to={whyPath(tool.fullName)}>
           Scope lens
         </Button>

@@ -2,7 +2,7 @@
 import { Badge, Button, Text, TextInput } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useSearchParams } from "react-router";
+import { Link, useSearchParams } from "react-router";
 import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
 import { keysQuery } from "@/api/records";
@@ -47,7 +47,6 @@ const COLUMNS: readonly Column<Key>[] = [
 export function KeyList() {
   const mayWrite = useMay("admin");
   const keys = useQuery(keysQuery);
-  const navigate = useNavigate();
   const [query, setQuery] = useSearchParams();
   const wanted = query.get("q") ?? "";
   return (
@@ -73,7 +72,7 @@ export function KeyList() {
             rows={rows.filter((one) => one.key_id.includes(wanted) || one.role === wanted)}
             columns={COLUMNS}
             keyOf={(one) => one.key_id}
-            onOpen={(one) => void navigate(encodeURIComponent(one.key_id))}
+            hrefOf={(one) => encodeURIComponent(one.key_id)}
             sort={{ key: "id" }}
             empty={
               rows.length > 0 ? (

@@ -4,7 +4,7 @@ import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef } from "react";
 import { useNavigate, useSearchParams } from "react-router";
 import { goTo } from "@/parts/elsewhere";
-import { Failure, Loading } from "@/parts/states";
+import { Failure, Skeletons } from "@/parts/states";
 import { handOver } from "./other-tab";
 import { isBegunHere } from "./pkce";
 import { useFinish } from "./use-enter";
@@ -55,7 +55,7 @@ function Return({ query }: { readonly query: URLSearchParams }) {
     mutate();
   }, [mutate]);
   if (attempt.data === null) return <Text>You are logged in in the other tab. You can close this one.</Text>;
-  if (!attempt.isError) return <Loading what="Logging in" />;
+  if (!attempt.isError) return <Skeletons what="Logging in" />;
   return (
     <>
       <Failure error={attempt.error} />

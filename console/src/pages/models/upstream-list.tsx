@@ -2,7 +2,7 @@
 import { Badge, Button } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "react-router";
+import { Link } from "react-router";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
@@ -35,7 +35,6 @@ export function Enabled({ upstream }: { readonly upstream: Upstream }) {
 export function UpstreamList() {
   const mayWrite = useMay("admin");
   const upstreams = useQuery(upstreamsQuery);
-  const navigate = useNavigate();
   return (
     <>
       <PageHead title="Chat upstreams" about="The model servers that the chat endpoint uses.">
@@ -52,7 +51,7 @@ export function UpstreamList() {
             rows={rows}
             columns={COLUMNS}
             keyOf={(one) => one.upstream_id}
-            onOpen={(one) => void navigate(encodeURIComponent(one.upstream_id))}
+            hrefOf={(one) => encodeURIComponent(one.upstream_id)}
             sort={{ key: "id" }}
             empty={
               <Empty title="No chat upstreams yet">

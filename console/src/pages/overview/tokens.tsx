@@ -38,7 +38,6 @@ export function Tokens() {
               label="Tokens of definitions by day"
               series={SERIES}
               bars={tokenBars(found)}
-              height={100}
               when={dayOf}
             />
             <Tasks tasks={found.tasks.slice(0, MOST)} />

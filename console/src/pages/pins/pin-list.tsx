@@ -1,11 +1,11 @@
 /** All servers: whether they are pinned, and their tools to review. */
 import { Badge, Group, Switch, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useSearchParams } from "react-router";
+import { Link, useSearchParams } from "react-router";
 import { pinsQuery, serversQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
 import { type Row, rowsOf } from "./pin-draft";
 
@@ -46,7 +46,6 @@ export function PinList() {
   const servers = useQuery(serversQuery);
   const pins = useQuery(pinsQuery);
   const [query, setQuery] = useSearchParams();
-  const navigate = useNavigate();
   const wanted = query.get("q") ?? "";
   const isPinnedOnly = query.has("pinned");
   const ask = (text: string, isPinned: boolean) =>
@@ -86,7 +85,7 @@ export function PinList() {
           ).filter((row) => row.serverId.includes(wanted) && (!isPinnedOnly || row.pin !== null))}
           columns={COLUMNS}
           keyOf={(row) => row.serverId}
-          onOpen={(row) => void navigate(encodeURIComponent(row.serverId))}
+          hrefOf={(row) => encodeURIComponent(row.serverId)}
           sort={{ key: "waiting", isDown: true }}
           empty={
             servers.data.length === 0 ? (
@@ -99,7 +98,7 @@ export function PinList() {
           }
         />
       ) : failed ? null : (
-        <Loading what="Loading the pins" />
+        <Skeletons what="Loading the pins" />
       )}
     </>
   );

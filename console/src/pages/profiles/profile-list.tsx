@@ -2,7 +2,7 @@
 import { Badge, Button, Group, Text } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate } from "react-router";
+import { Link } from "react-router";
 import { useMay, useMe } from "@/api/me";
 import { profilesQuery, tasksQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -42,7 +42,6 @@ export function ProfileList() {
 }
 
 function Profiles({ profiles }: { readonly profiles: readonly Profile[] }) {
-  const navigate = useNavigate();
   const { environment } = useMe();
   const findings = useFindings("profile");
   const tasks = useQuery(tasksQuery).data ?? [];
@@ -60,7 +59,7 @@ function Profiles({ profiles }: { readonly profiles: readonly Profile[] }) {
       rows={rows}
       columns={COLUMNS}
       keyOf={(row) => row.id}
-      onOpen={(row) => navigate(`/profiles/${encodeURIComponent(row.id)}`)}
+      hrefOf={(row) => `/profiles/${encodeURIComponent(row.id)}`}
       sort={{ key: "id" }}
       empty={
         <Empty title="No profiles yet">

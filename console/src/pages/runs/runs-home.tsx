@@ -78,7 +78,6 @@ const COLUMNS: readonly Column<Task>[] = [
 
 function Runnable() {
   const tasks = useQuery(tasksQuery);
-  const navigate = useNavigate();
   return (
     <Loaded query={tasks} what="Loading the tasks">
       {(all) => (
@@ -87,7 +86,7 @@ function Runnable() {
           rows={all.filter((one) => one.workload != null)}
           columns={COLUMNS}
           keyOf={(one) => one.task_id}
-          onOpen={(one) => void navigate(encodeURIComponent(one.task_id))}
+          hrefOf={(one) => encodeURIComponent(one.task_id)}
           sort={{ key: "task" }}
           empty={
             <Empty title="No WASM tasks yet">

@@ -7,7 +7,7 @@ import { api, take } from "@/api/client";
 import { useTyped } from "@/api/typed";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { ago, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { COLOURS, endOf, type Summary, tookMs } from "./run-log";
@@ -42,7 +42,7 @@ export function TaskRuns() {
       {found.isError && runs === undefined ? (
         <Failure error={found.error} onRetry={() => void found.refetch()} />
       ) : runs === undefined ? (
-        <Loading what="Loading the runs" />
+        <Skeletons what="Loading the runs" />
       ) : (
         <>
           <Begin taskId={taskId} />
@@ -141,14 +141,13 @@ export function RunBadge({ state }: { readonly state: Summary["state"] }) {
 }
 
 function Runs({ runs }: { readonly runs: readonly Summary[] }) {
-  const navigate = useNavigate();
   return (
     <DataTable
       label="Runs"
       rows={runs}
       columns={COLUMNS}
       keyOf={(one) => one.invocation_id}
-      onOpen={(one) => void navigate(encodeURIComponent(one.invocation_id))}
+      hrefOf={(one) => encodeURIComponent(one.invocation_id)}
       empty={<Empty title="No runs yet" />}
     />
   );

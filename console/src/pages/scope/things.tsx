@@ -52,7 +52,6 @@ export function Things({ items, filter, setFilter, onAsk }: ThingsProps) {
         columns={COLUMNS}
         keyOf={(line) => (line.is === "item" ? line.item.label : line.server)}
         onOpen={open}
-        height="70vh"
         empty={<Empty title="No decisions match">Clear a filter.</Empty>}
       />
     </Stack>

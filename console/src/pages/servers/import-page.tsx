@@ -9,7 +9,6 @@ import { useMay } from "@/api/me";
 import { LeaveGuard, SAVED } from "@/parts/leave-guard";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure } from "@/parts/states";
-import { Trail } from "@/parts/trail";
 import { WordsField } from "./fields";
 import { FilePicker, useDropped } from "./file-picker";
 import { ImportPreview } from "./import-preview";
@@ -56,7 +55,6 @@ export function ImportPage() {
     );
   return (
     <>
-      <Trail above={[{ title: "Servers", path: "/servers" }]} here="Import" />
       <PageHead
         title="Import servers"
         about="Paste the configuration of Claude, Cursor, VS Code, Windsurf or a registry. You review the plan before anything is stored."

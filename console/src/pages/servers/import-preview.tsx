@@ -94,7 +94,6 @@ export function ImportPreview({ answer, left, onLeave, isCurrent, isPending, onA
           rows={toFound(answer, left)}
           columns={columnsOf(left, onLeave)}
           keyOf={(one) => `${one.canBePicked} ${one.name}`}
-          height={420}
         />
         {effect ? <PlanPanel plan={{ ...effect, warnings: answer.warnings }} /> : null}
         <Group justify="flex-end">

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "react";
 import { Link, useNavigate, useSearchParams } from "react-router";
 import { api, take } from "@/api/client";
 import { PageHead } from "@/parts/page-head";
-import { Failure, Loading } from "@/parts/states";
+import { Failure, Skeletons } from "@/parts/states";
 import { useRefresh } from "@/parts/use-writing";
 import { takeLogin } from "./server-login";
 
@@ -45,7 +45,7 @@ export function LoginReturn() {
     isBegun.current = true;
     mutate(answer);
   }, [mutate, answer]);
-  if (!isError) return <Loading what="Logging in" />;
+  if (!isError) return <Skeletons what="Logging in" />;
   return (
     <Stack align="flex-start">
       <PageHead title="Login failed" />

@@ -3,7 +3,7 @@ import { Badge, Button, Group, Text } from "@mantine/core";
 import { IconFileImport, IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { Link, useNavigate, useSearchParams } from "react-router";
+import { Link, useSearchParams } from "react-router";
 import { useMay } from "@/api/me";
 import { serversQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -189,7 +189,6 @@ function NoServers() {
 
 function Table({ servers }: { readonly servers: readonly Server[] }) {
   const [query] = useSearchParams();
-  const navigate = useNavigate();
   const day = useQuery(dayQuery);
   const rows = useMemo(() => toRows(servers, day.data), [servers, day.data]);
   const filter = readFilter(query);
@@ -201,7 +200,7 @@ function Table({ servers }: { readonly servers: readonly Server[] }) {
         rows={filterRows(rows, filter)}
         columns={COLUMNS}
         keyOf={(row) => row.server.server_id}
-        onOpen={(row) => navigate(`/servers/${row.server.server_id}`)}
+        hrefOf={(row) => `/servers/${row.server.server_id}`}
         sort={{ key: "id" }}
         empty={<Empty title="No servers match">Clear a filter.</Empty>}
       />

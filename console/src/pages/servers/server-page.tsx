@@ -12,7 +12,6 @@ import { SAVED } from "@/parts/leave-guard";
 import { PageHead } from "@/parts/page-head";
 import { StateBadge, standing } from "@/parts/server-state";
 import { Loaded } from "@/parts/states";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { Editor } from "./editor";
 import { OverviewTab } from "./overview-tab";
@@ -34,7 +33,6 @@ export function ServerPage() {
   const query = useQuery(serverQuery(serverId));
   return (
     <>
-      <Trail above={[{ title: "Servers", path: "/servers" }]} here={serverId} />
       <Loaded query={query} what="Loading the server">
         {({ record, etag }) => <Content key={serverId} server={record} etag={etag} />}
       </Loaded>

@@ -175,7 +175,6 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
         keyOf={(one) => one.tool}
         onOpen={setOpen}
         sort={{ key: "tool" }}
-        height="calc(100vh - 340px)"
         empty={
           <Empty title={all.length === 0 ? "No tools listed" : "No tools match"}>
             {all.length === 0 ? "Tools appear once the server is connected." : "Clear a filter."}

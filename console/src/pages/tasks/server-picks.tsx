@@ -62,7 +62,6 @@ export function ServerPicks({ picks, onChange }: ServerPicksProps) {
           rows={rows}
           columns={columnsOf(picks, turn)}
           keyOf={(row) => row.id}
-          height={320}
           empty={<Empty title={servers?.length === 0 ? "No servers yet" : "No servers match"} />}
         />
       </Stack>

@@ -3,7 +3,7 @@ import { Badge, Button, Group, Stack, Text, TextInput, Tooltip } from "@mantine/
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { Link, useNavigate, useSearchParams } from "react-router";
+import { Link, useSearchParams } from "react-router";
 import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -41,7 +41,6 @@ export function TaskList() {
 }
 
 function Tasks({ overview }: { readonly overview: Overview }) {
-  const navigate = useNavigate();
   const findings = useFindings("task");
   const [params, setParams] = useSearchParams();
   const text = params.get("q") ?? "";
@@ -76,7 +75,7 @@ function Tasks({ overview }: { readonly overview: Overview }) {
         rows={rows}
         columns={columns}
         keyOf={(row) => row.task.task_id}
-        onOpen={(row) => navigate(`/tasks/${encodeURIComponent(row.task.task_id)}`)}
+        hrefOf={(row) => `/tasks/${encodeURIComponent(row.task.task_id)}`}
         sort={{ key: "id" }}
         empty={<Empty title="No tasks match" />}
       />

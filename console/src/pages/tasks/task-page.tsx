@@ -1,7 +1,7 @@
 /** One task: its tools, usage, client settings, record and history. */
 import { Alert, Group, Stack, Tabs, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { useNavigate, useParams, useSearchParams } from "react-router";
+import { useParams, useSearchParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { BudgetUses } from "@/parts/budget-uses";
 import { ConnectPanel } from "@/parts/connect-panel";
@@ -138,7 +138,6 @@ const COLUMNS: readonly Column<Tool>[] = [
 ];
 
 function Sees({ id }: { readonly id: string }) {
-  const navigate = useNavigate();
   const query = useQuery(toolsQuery(id));
   const lens = (name: string) => `/scope?${new URLSearchParams({ task: id, why: name })}`;
   return (
@@ -159,9 +158,8 @@ function Sees({ id }: { readonly id: string }) {
             rows={found.tools}
             columns={COLUMNS}
             keyOf={(one) => one.name}
-            onOpen={(one) => navigate(lens(one.name))}
+            hrefOf={(one) => lens(one.name)}
             sort={{ key: "name" }}
-            height="60vh"
             empty={<Empty title="No tools in scope">The scope lens shows the reason for each tool.</Empty>}
           />
         </Stack>

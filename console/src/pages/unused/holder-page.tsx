@@ -1,7 +1,7 @@
 /** One task or key: its unused tools, and a policy without them. */
 import { Button, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useNavigate, useParams } from "react-router";
+import { Link, useParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -10,7 +10,6 @@ import { Warnings } from "@/parts/plan-panel";
 import { Span, useDays } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/states";
 import { count, moment } from "@/parts/time";
-import { Trail } from "@/parts/trail";
 import { Untrusted } from "@/parts/untrusted";
 import { LastUsed } from "./last-used";
 import { type Holder, summaryOf, USUAL_DAYS } from "./words";
@@ -30,7 +29,6 @@ export function HolderPage() {
   });
   return (
     <>
-      <Trail above={[{ title: "Unused grants", path: isTask ? "/unused" : "/unused?of=key" }]} here={id} />
       <PageHead
         title={id}
         about={
@@ -86,7 +84,6 @@ interface GrantsProps {
 }
 
 function Grants({ holder, sinceMs, warnings }: GrantsProps) {
-  const navigate = useNavigate();
   const mayLook = useMay("admin") || holder.kind === "task";
   const lens = (one: Unused) => {
     const query = new URLSearchParams({ [holder.kind]: holder.id, why: nameOf(one) });
@@ -106,7 +103,7 @@ function Grants({ holder, sinceMs, warnings }: GrantsProps) {
         rows={holder.tools}
         columns={TOOLS}
         keyOf={nameOf}
-        onOpen={mayLook ? (one) => void navigate(lens(one)) : undefined}
+        hrefOf={mayLook ? lens : undefined}
         sort={{ key: "name" }}
         empty={<Empty title="No unused tools" />}
       />

@@ -1,13 +1,13 @@
 /** All tasks or keys with their unused grants; and unused servers. */
 import { Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useNavigate, useSearchParams } from "react-router";
+import { useSearchParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { type Column, DataTable } from "@/parts/data-table";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
 import { Span, useDays } from "@/parts/span";
-import { Empty, Failure, Loading } from "@/parts/states";
+import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { LastUsed } from "./last-used";
@@ -65,7 +65,7 @@ export function UnusedList() {
         </Group>
         <Warnings warnings={first?.warnings ?? []} />
         {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
-        {first === undefined && !found.isError ? <Loading what="Reading the audit log" /> : null}
+        {first === undefined && !found.isError ? <Skeletons what="Reading the audit log" /> : null}
         {first === undefined ? null : (
           <Found
             looked={looked}
@@ -97,7 +97,6 @@ interface FoundProps {
 }
 
 function Found({ looked, days, holders, servers }: FoundProps) {
-  const navigate = useNavigate();
   if (looked === "server")
     return (
       <DataTable
@@ -106,7 +105,7 @@ function Found({ looked, days, holders, servers }: FoundProps) {
         rows={servers}
         columns={SERVERS}
         keyOf={(one) => one.server_id}
-        onOpen={(one) => void navigate(`/servers/${encodeURIComponent(one.server_id)}`)}
+        hrefOf={(one) => `/servers/${encodeURIComponent(one.server_id)}`}
         sort={{ key: "id" }}
         empty={<Empty title="No unused servers">Every server was used in this time range.</Empty>}
       />
@@ -118,7 +117,7 @@ function Found({ looked, days, holders, servers }: FoundProps) {
       rows={holders}
       columns={looked === "task" ? TASKS : KEYS}
       keyOf={(one) => `${one.kind}/${one.id}`}
-      onOpen={(one) => void navigate(holderPath(one, days))}
+      hrefOf={(one) => holderPath(one, days)}
       sort={{ key: "unused", isDown: true }}
       empty={<Nothing of={looked} />}
     />
