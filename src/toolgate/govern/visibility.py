@@ -22,7 +22,7 @@ from toolgate.policy.layers import SessionRequest, TaskPolicy, parse_task_policy
 from toolgate.policy.resolve import ScopeInputs, bind_task
 from toolgate.policy.rollouts import draw_versions, find_candidates
 from toolgate.policy.rules import can_match, compile_stored, is_unlisted
-from toolgate.policy.scope import Reason, Scope, ScopeLimits
+from toolgate.policy.scope import NO_LIMITS, Reason
 
 MAX_KEPT: Final = 32  # cached results; a choice: keys with the same ceiling share one
 
@@ -89,7 +89,7 @@ class CatalogVisibility:
                 rows, count = catalog.quality.select(catalog.rows), catalog.count
                 self._state = await asyncio.to_thread(_VisibilityInputs.build, gateway.snapshot, rows, count)
             # In a thread: deciding on ten thousand tools would block the event loop.
-            found = await asyncio.to_thread(_find_visible_rows, gateway.limits, self._state, principal)
+            found = await asyncio.to_thread(_find_visible_rows, self._state, principal)
             # Uses the snapshot of the computation: versions in a rollout may have changed meanwhile.
             self._kept[_reach_of(self._state.snapshot, principal)] = found
             if len(self._kept) > self._max_kept:
@@ -129,15 +129,15 @@ def _reach_of(platform: Snapshot, principal: Principal) -> _ReachKey:
     return principal.ceiling, find_candidates(platform, principal.id) if is_bound else frozenset()
 
 
-def _find_visible_rows(limits: ScopeLimits, state: _VisibilityInputs, principal: Principal) -> VisibleCatalog:
+def _find_visible_rows(state: _VisibilityInputs, principal: Principal) -> VisibleCatalog:
     ceiling = principal.ceiling
     admitted: set[ToolRef] = set()
     unknown: set[str] = set()
     for task in _ceiling_tasks(state.snapshot, ceiling):
         platform = draw_versions(state.snapshot, principal.id, task=task, request=SessionRequest())
         # All servers that the task allows, not only its default servers.
-        servers = None if task is None else tuple(bind_task(platform, task).allowed)
-        scope = _compose_scope(limits, platform, ceiling, task=task, servers=servers)
+        request = SessionRequest(servers=None if task is None else tuple(bind_task(platform, task).allowed))
+        scope = compose(ScopeInputs(platform, ceiling, task, request), limits=NO_LIMITS)
         admitted.update(scope.admitted)
         unknown.update(one for one in scope.servers if _may_hold_some(platform, ceiling, task, one))
 
@@ -160,30 +160,18 @@ def find_tasks_by_server(
     It is the first task that offers a tool of the server, or else the first that may; the key's default task
     comes before others.
     """
-    default, ceiling, limits = principal.default_task, principal.ceiling, gateway.limits
+    default, ceiling = principal.default_task, principal.ceiling
     offering: dict[str, str] = {}
     reaching: dict[str, str] = {}
     tasks = filter(None, _ceiling_tasks(gateway.snapshot, ceiling))
     for task in sorted(tasks, key=lambda one: (one.task_id != default, one.task_id)):
         platform = draw_versions(gateway.snapshot, principal.id, task=task, request=SessionRequest())
         if left := bind_task(platform, task).allowed & needed - offering.keys():
-            scope = _compose_scope(limits, platform, ceiling, task=task, servers=tuple(left))
+            request = SessionRequest(servers=tuple(left))
+            scope = compose(ScopeInputs(platform, ceiling, task, request), limits=NO_LIMITS)
             offering |= {ref.server_id: task.task_id for ref in scope.admitted}
             reaching = dict.fromkeys(scope.servers, task.task_id) | reaching
     return reaching | offering
-
-
-def _compose_scope(
-    limits: ScopeLimits,
-    platform: Snapshot,
-    ceiling: Ceiling,
-    *,
-    task: TaskPolicy | None,
-    servers: tuple[str, ...] | None,
-) -> Scope:
-    """The scope, without a size limit."""
-    inputs = ScopeInputs(platform, ceiling, task, SessionRequest(servers=servers))
-    return compose(inputs, limits=replace(limits, on_too_many="find"))
 
 
 def _may_hold_some(platform: Snapshot, ceiling: Ceiling, task: TaskPolicy | None, server_id: str, /) -> bool:

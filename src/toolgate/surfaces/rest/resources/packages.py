@@ -64,19 +64,6 @@ class InstallSent(StrictBody):
             raise field_error("`manifest` and `sha256` go together, with `dry_run` and without `version`")
         return self
 
-    def to_request(self, package_id: str, if_revision: int | None) -> InstallRequest:
-        offered = None
-        if self.manifest is not None and self.sha256 is not None:
-            offered = PackageSource(manifest=self.manifest.encode(), sha256=self.sha256)
-        return InstallRequest(
-            package_id=package_id,
-            version=self.version,
-            allow=self.allowed_tools,
-            pin=self.pin,
-            if_revision=if_revision,
-            source=offered,
-        )
-
 
 class VersionShown(ResponseShape, frozen=True, kw_only=True):
     """An uploaded version."""
@@ -271,8 +258,17 @@ async def install_package(control: Control, call: RestCall[InstallSent]) -> Inst
     This approves exactly what the manifest declares. The records of package, server and pin change together
     or not at all. If a server with this id is registered separately, the installation fails.
     """
-    sent = call.body
-    request = sent.to_request(call.ids["package_id"], call.if_revision)
+    sent, source = call.body, None
+    if sent.manifest is not None and sent.sha256 is not None:
+        source = PackageSource(manifest=sent.manifest.encode(), sha256=sent.sha256)
+    request = InstallRequest(
+        package_id=call.ids["package_id"],
+        version=sent.version,
+        allow=sent.allowed_tools,
+        pin=sent.pin,
+        if_revision=call.if_revision,
+        source=source,
+    )
     if sent.dry_run:
         prepared, planned = await packages.plan_install(control, call.caller, request)
         return _show_install(prepared, await show_plan(planned))
