@@ -99,7 +99,6 @@ async def open_node(
         following.describe(metrics)
         controls = ", ".join(f"`{target}`" for target in settings.control)
         hint = f"this is a node: send the request to its control plane at {controls}"
-        rest = RestApi(NODE_ENDPOINTS, serving, hint=hint)
         yield await enter(
             data_plane.open_endpoints(
                 context,
@@ -107,7 +106,7 @@ async def open_node(
                 sessions=sessions,
                 queue=RemoteInvocations(connection),
                 fetch_module=connection.read_module,
-                rest=rest,
+                rest=RestApi(NODE_ENDPOINTS, serving, hint=hint),
             )
         )
 

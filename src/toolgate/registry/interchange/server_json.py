@@ -25,7 +25,7 @@ RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
     "nuget": ("dnx",),
 }
 """Package type → the programs that run it: the default, and others that a package may request."""
-_RUN_UNPROMPTED: Final = {"npx": ("-y",), "pipx": ("run",), "dnx": ("--yes",)}
+_RUN_UNPROMPTED: Final[Mapping[str, tuple[str, ...]]] = {"npx": ("-y",), "pipx": ("run",), "dnx": ("--yes",)}
 REMOTES: Final = {"streamable-http": "streamable_http", "sse": "http_sse_legacy"}
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 _HARMLESS_OPTION = re.compile(

@@ -99,7 +99,9 @@ class Invocations(SharedTable):
             """Return the verdict, and whether the invocation is queued again."""
             now_ms = self.read_clock_ms(connection)
             position, entry = _lock(connection, invocation_id)
-            effect = entry and rules.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
+            if entry is None:
+                return "lost", False
+            effect = rules.apply_report(entry, attempt, lines=lines, ending=ending, now_ms=now_ms)
             if effect is None:
                 return "lost", False
             _store(connection, [(position, effect.entry)])

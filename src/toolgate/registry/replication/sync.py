@@ -272,8 +272,12 @@ class NodeSync:
             # Without a watch there is nothing to compare, and the node is reconnecting.
             if self._timeout is not None and await self._is_behind():
                 self._is_relist_due = True
-                if self._timeout is not None and not self._timeout.expired():
-                    self._timeout.reschedule(_now_s())  # ends the watch
+                self._end_watch()
+
+    def _end_watch(self) -> None:
+        timeout = self._timeout
+        if timeout is not None and not timeout.expired():
+            timeout.reschedule(_now_s())
 
     async def _is_behind(self) -> bool:
         """Whether the control plane has advanced without the watch, and is not just a moment ahead of it."""
