@@ -12,7 +12,7 @@ from toolgate.model.revisions import Kind, StoredRecord
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
 from toolgate.registry.records.codec import parse_record
-from toolgate.surfaces.grpc.messages import EXTRAS, encode_message, list_kept_members, parse_message
+from toolgate.surfaces.grpc.collection import EXTRAS, encode_message, list_kept_members, parse_message
 
 Json = dict[str, Any]
 

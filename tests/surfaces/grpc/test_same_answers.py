@@ -15,7 +15,7 @@ from toolgate.errors import WIRE
 from toolgate.model.revisions import Kind
 from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import policy_pb2 as policy
-from toolgate.surfaces.grpc.messages import encode_message
+from toolgate.surfaces.grpc.collection import encode_message
 
 pytestmark = pytest.mark.anyio
 

@@ -3,15 +3,20 @@
 List, watch, upsert and delete: SPEAR's service for servers, and equal services for the other kinds. A watch
 sends the ids of changed records, never the records, and bookmarks while nothing changes. Nodes, with the role
 `node` only, follow all records as stored, including secrets, and read archives and modules.
+
+Records become messages and messages records by their members alone; `govern` decides what may be stored. An
+unset field of a message means the default, and is left out of the body. So an empty command is a missing one,
+and a limit of 0 is the default and never zero.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from toolgate.errors import Compacted, NotFound, StorageUnavailable
@@ -21,13 +26,14 @@ from toolgate.govern.changes.records import PendingChange, fill_defaults, parse_
 from toolgate.govern.watches import filter_batch
 from toolgate.model.principals import Role
 from toolgate.model.revisions import Body, ChangeBatch, Kind, RecordList
+from toolgate.proto import mcp_registry_pb2 as sms
 from toolgate.proto import node_pb2
-from toolgate.registry.records.codec import parse_id
+from toolgate.proto import policy_pb2 as policy
+from toolgate.registry.records.codec import ID_FIELDS, parse_id
 from toolgate.registry.records.transaction import encode_body
 from toolgate.registry.replication.sync import HistoryPosition
 from toolgate.registry.store.sql_store import Store
 from toolgate.surfaces.grpc.dispatch import Rpc, RpcCall, node_rpc, response_type, rpc
-from toolgate.surfaces.grpc.messages import encode_message, list_kept_members, parse_message
 
 BOOKMARK_S: Final = 5.0
 """The pause between bookmarks. A watcher that gets nothing for much longer has lost its connection."""
@@ -49,8 +55,12 @@ async def watch_batches(
     idle = ChangeBatch(revision=since.revision, digest=since.digest)
     async with store.watch(since.revision, since.digest) as batches:
         while True:
-            batch = await _next_batch(batches, due_s, idle=idle)
-            if batch is None:
+            batch: ChangeBatch | None = idle
+            # Cancelling a watch that waits loses nothing: its cursor moves only when it returns a batch.
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s):
+                    batch = await anext(batches, None)
+            if batch is None:  # the store was closed
                 return
             idle = ChangeBatch(revision=batch.revision, digest=batch.digest)
             narrowed = batch if kind is None else filter_batch(batch, (kind,))
@@ -60,20 +70,6 @@ async def watch_batches(
             if is_bookmark or narrowed.changes or (due_s is not None and due_s <= now_s()):
                 yield narrowed
                 due_s = now_s() + idle_s if is_bookmark or due_s is not None else None
-
-
-async def _next_batch(
-    batches: AsyncIterator[ChangeBatch], due_s: float | None, *, idle: ChangeBatch
-) -> ChangeBatch | None:
-    """The next batch, or `idle` if none arrived by `due_s`. None: the store was closed.
-
-    Cancelling a watch while it waits loses nothing: its cursor moves only when it returns a batch.
-    """
-    try:
-        async with asyncio.timeout_at(due_s):
-            return await anext(batches, None)
-    except TimeoutError:
-        return idle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,32 +117,33 @@ class RecordService:
         with place:
             async with aclosing(batches):
                 async for batch in batches:
-                    yield self._response(f"Watch{self.noun}s", event=_encode_batch(batch))
+                    event = {
+                        "revision": batch.revision,
+                        "upserts": [change.id for change in batch.changes if change.operation == "put"],
+                        "deletes": [change.id for change in batch.changes if change.operation == "delete"],
+                        "digest": batch.digest,
+                    }
+                    yield self._response(f"Watch{self.noun}s", event=event)
 
     async def upsert(self, call: RpcCall[Any]) -> Message:
         """Create or replace the record. A masked value (`***`) that is sent back keeps the stored secret."""
         message = getattr(call.request, self.sent)
-        body = parse_message(message)
-        draft = PendingChange(
-            kind=self.kind,
-            id=parse_sent_id(self.kind, body),
-            sent=body,
-            if_revision=_if_revision(call.request),
-            keeping=list_kept_members(message),
-        )
-        done = await commit_changes(call.control, call.caller, [draft], plan_id=call.request.plan or None)
-        return self._response(f"Upsert{self.noun}", revision=done.revision, warnings=done.warnings)
+        body, keeping = parse_message(message), list_kept_members(message)
+        draft = PendingChange(kind=self.kind, id=parse_sent_id(self.kind, body), sent=body, keeping=keeping)
+        return await self._commit(call, draft, f"Upsert{self.noun}")
 
     async def delete(self, call: RpcCall[Any]) -> Message:
         """Delete the record. The warnings name the records that still refer to it."""
-        draft = PendingChange(
-            kind=self.kind,
-            id=parse_id(self.kind, getattr(call.request, self.id_field)),
-            sent=None,
-            if_revision=_if_revision(call.request),
-        )
-        done = await commit_changes(call.control, call.caller, [draft], plan_id=call.request.plan or None)
-        return self._response(f"Delete{self.noun}", revision=done.revision, warnings=done.warnings)
+        record_id = parse_id(self.kind, getattr(call.request, self.id_field))
+        draft = PendingChange(kind=self.kind, id=record_id, sent=None)
+        return await self._commit(call, draft, f"Delete{self.noun}")
+
+    async def _commit(self, call: RpcCall[Any], draft: PendingChange, method: str) -> Message:
+        asked = call.request
+        if asked.HasField("if_revision"):
+            draft = replace(draft, if_revision=asked.if_revision)
+        done = await commit_changes(call.control, call.caller, [draft], plan_id=asked.plan or None)
+        return self._response(method, revision=done.revision, warnings=done.warnings)
 
     def _show(self, listing: RecordList, *, is_masked: bool) -> Message:
         shown = []
@@ -162,20 +159,130 @@ class RecordService:
         return response_type(self.service, method)(**members)
 
 
-def _encode_batch(batch: ChangeBatch) -> dict[str, Any]:
-    ids: dict[str, list[str]] = {"put": [], "delete": []}
-    for change in batch.changes:
-        ids[change.operation].append(change.id)
+EXTRAS: Final = (
+    *("tags", "category", "enabled", "sharing", "idle_timeout_s", "start_timeout_s", "prewarm"),
+    *("protocol", "list_ttl_s", "package", "redaction", "approval_policy.in_place"),
+)
+"""The members of a server that SPEAR's clients do not know."""
+_PARTS_THAT_MAY_BE_EMPTY: Final = frozenset({"oauth", "package", "rollout"})
+"""Other messages that are set but empty mean the same as unset ones."""
+_TRANSPORTS: Final[Mapping[int, str]] = {
+    sms.MCP_TRANSPORT_STDIO: "stdio",
+    sms.MCP_TRANSPORT_STREAMABLE_HTTP: "streamable_http",
+    sms.MCP_TRANSPORT_HTTP_SSE_LEGACY: "http_sse_legacy",
+}
+_TRANSPORT_NUMBERS: Final = {text: number for number, text in _TRANSPORTS.items()}
+_MESSAGES: Final[Mapping[Kind, type[Message]]] = {
+    "server": sms.McpServerRecord,
+    "task": policy.Task,
+    "profile": policy.Profile,
+    "pin": policy.Pin,
+}
+
+
+def encode_message(kind: Kind, body: Body) -> Message:
+    """`body`, with all members, as the message of its kind.
+
+    Leaves out members that another version of Toolgate stored in a form that no message has.
+    """
+    message_type = _MESSAGES[kind]
+    try:
+        if kind == "server":
+            body = _nest_server(body)
+        elif kind == "profile":
+            rollout = body.get("rollout")
+            body = {**body, "selection": body, "rollout": rollout and {**rollout, "selection": rollout}}
+        return message_type(**_select(message_type.DESCRIPTOR, body))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return message_type(**{ID_FIELDS[kind]: str(body.get(ID_FIELDS[kind], ""))})
+
+
+def parse_message(message: Message) -> dict[str, Any]:
+    """The body of a record in a message."""
+    body = _read_message(message)
+    for kept_by_store in ("revision", "updated_at_ms"):
+        body.pop(kept_by_store, None)
+    if isinstance(message, sms.McpServerRecord):
+        return _flatten_server(body)
+    if isinstance(message, policy.Profile):
+        if "rollout" in body:
+            # A share of 0 is not left out, so that the check rejects it.
+            body["rollout"] = {"share": 0} | _flatten_version(body["rollout"])
+        return _flatten_version(body)
+    if isinstance(message, policy.Pin) and message.changed:
+        # A message has no null: an empty string means null.
+        body["changed"] = {name: found or None for name, found in message.changed.items()}
+    return body
+
+
+def list_kept_members(message: Message) -> tuple[str, ...]:
+    """The members to keep as stored, because `message` does not have them."""
+    if isinstance(message, sms.McpServerRecord) and not message.HasField("extras"):
+        return EXTRAS
+    if isinstance(message, policy.Task) and not message.HasField("workload"):
+        return ("workload",)
+    return ()
+
+
+def _nest_server(body: Body) -> dict[str, Any]:
+    approval = body["approval_policy"]
     return {
-        "revision": batch.revision,
-        "upserts": ids["put"],
-        "deletes": ids["delete"],
-        "digest": batch.digest,
+        **body,
+        "transport": _TRANSPORT_NUMBERS[body["transport"]],
+        "approval_policy": {**approval, "default_policy": approval["default"]},
+        "extras": body,
     }
 
 
-def _if_revision(request: Any) -> int | None:
-    return request.if_revision if request.HasField("if_revision") else None
+def _flatten_server(body: dict[str, Any]) -> dict[str, Any]:
+    if "transport" in body:
+        body["transport"] = _TRANSPORTS.get(body["transport"], str(body["transport"]))
+    approval = body.get("approval_policy", {})
+    if "default_policy" in approval:
+        approval["default"] = approval.pop("default_policy")
+    extras: dict[str, Any] = body.pop("extras", {})
+    return body | extras
+
+
+def _flatten_version(version: dict[str, Any]) -> dict[str, Any]:
+    selection: dict[str, Any] = version.pop("selection", {})
+    return version | selection
+
+
+def _select(descriptor: Any, value: Body) -> dict[str, Any]:
+    """The members of `value` for which a message has fields."""
+    return {
+        name: _fit(field, value[name])
+        for name, field in descriptor.fields_by_name.items()
+        if value.get(name) is not None
+    }
+
+
+def _fit(field: FieldDescriptor, content: Any) -> Any:
+    part = field.message_type
+    if part is None:
+        return content
+    if part.full_name == policy.Names.DESCRIPTOR.full_name:
+        return {"values": content}
+    if part.GetOptions().map_entry:
+        return {name: _fit(part.fields_by_name["value"], one) for name, one in content.items()}
+    return _select(part, content)
+
+
+def _read_message(message: Message) -> dict[str, Any]:
+    """All fields that are set, as plain data."""
+    plain = {field.name: _to_plain(value) for field, value in message.ListFields()}
+    return {name: one for name, one in plain.items() if one != {} or name in _PARTS_THAT_MAY_BE_EMPTY}
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, policy.Names):
+        return list(value.values)
+    if isinstance(value, Message):
+        return _read_message(value)
+    if isinstance(value, Mapping):
+        return {name: _to_plain(one) for name, one in value.items()}
+    return value if isinstance(value, str | int) else list(value)
 
 
 PART_BYTES: Final = 1024 * 1024  # far below the limit of a node, because a part may exceed it by one record
@@ -188,21 +295,10 @@ _MANY_CHANGES: Final = 100  # as `PARSED_AT_ONCE` of nodes: encoding more would 
 async def list_records(call: RpcCall[node_pb2.ListRecordsRequest]) -> AsyncGenerator[Message, None]:
     """All records of all kinds at one revision, in parts."""
     listing = await call.control.store.list()
-    # Each part is encoded after the one before it was sent, so other calls run in between.
-    parts = _split_listing(listing)
-    part = next(parts)
-    for following in parts:
-        yield part
-        part = following
-    part.is_last = True
-    yield part
-
-
-def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse]:
-    """At least one part, none much larger than `PART_BYTES` unless a single record is."""
     new_part = partial(
         node_pb2.ListRecordsResponse, epoch=listing.epoch, revision=listing.revision, digest=listing.digest
     )
+    # Each part is encoded after the one before it was sent, so other calls run in between.
     size, part = 0, new_part()
     for stored in listing.records:
         record = _encode_stored(stored.kind, stored.id, stored.body)
@@ -211,6 +307,7 @@ def _split_listing(listing: RecordList) -> Iterator[node_pb2.ListRecordsResponse
             size, part = 0, new_part()
         size += record.ByteSize()
         part.records.append(record)
+    part.is_last = True
     yield part
 
 

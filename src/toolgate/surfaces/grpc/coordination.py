@@ -62,11 +62,7 @@ class EndedSessionSync:
             await self._read(control, now_ms)
         since_ms = sent.after_ms - OVERLAP_MS
         late = takewhile(lambda one: one.at_ms >= since_ms - OVERLAP_MS, reversed(self._known.values()))
-        ended = [
-            node_pb2.EndedSession(nonce=one.nonce, until_ms=one.until_ms, at_ms=one.at_ms)
-            for one in late
-            if one.at_ms >= since_ms
-        ]
+        ended = [node_pb2.EndedSession(**one._asdict()) for one in late if one.at_ms >= since_ms]
         return node_pb2.SyncSessionsResponse(ended=reversed(ended))
 
     async def _read(self, control: Control, now_ms: int) -> None:
@@ -87,11 +83,7 @@ async def lease_quota(call: RpcCall[node_pb2.SpendRequest]) -> node_pb2.SpendRes
         raise InvalidRequest(f"the request has more than {principals.MAX_LEASE_REQUESTS} lease requests")
     requests = [parse_lease_request(one) for one in call.request.draws]
     drawn = await call.control.store.spending.draw(requests)
-    return node_pb2.SpendResponse(
-        drawn=[
-            node_pb2.Drawn(amount=one.amount, window_ms=one.window_ms, left_ms=one.left_ms) for one in drawn
-        ]
-    )
+    return node_pb2.SpendResponse(drawn=[node_pb2.Drawn(**one._asdict()) for one in drawn])
 
 
 def parse_lease_request(sent: node_pb2.Draw) -> principals.LeaseRequest:
@@ -141,14 +133,8 @@ async def decide_approval(call: RpcCall[node_pb2.DecideApprovalRequest]) -> node
 
 
 def _encode_verdict(control: Control, verdict: ApprovalVerdict) -> node_pb2.AskApprovalResponse:
-    return node_pb2.AskApprovalResponse(
-        outcome=verdict.outcome,
-        approval_id=verdict.approval_id,
-        expires_ms=verdict.expires_ms,
-        reason=verdict.reason,
-        in_place=verdict.in_place,
-        console_url=control.gateway.console_url,
-    )
+    shown = verdict._replace(console_url=control.gateway.console_url)
+    return node_pb2.AskApprovalResponse(**shown._asdict())
 
 
 def parse_question(sent: node_pb2.AskApprovalRequest) -> ApprovalRequest:

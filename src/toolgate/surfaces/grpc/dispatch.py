@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 import grpc
@@ -111,26 +111,17 @@ MAX_ERROR_BYTES: Final = 4_000
 """Clients accept 8 KiB of metadata in total: with more, they would report another error."""
 
 
-class GrpcStatus(NamedTuple):
-    """The final status of a call."""
-
-    code: grpc.StatusCode
-    details: str
-    metadata: tuple[tuple[str, str | bytes], ...]
-
-
-def encode_status(exc: errors.ToolgateError) -> GrpcStatus:
-    """The status, details and metadata of an error."""
+def encode_status(
+    exc: errors.ToolgateError,
+) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
+    """The status, details and trailing metadata of an error."""
     message = str(exc)
     encoded = msgspec.json.encode(exc.detail)
     if len(encoded) > MAX_ERROR_BYTES:
         cut = {"code": exc.code, "message": message[: MAX_DETAILS // 2], "hint": exc.hint}
         encoded = msgspec.json.encode(cut)
-    return GrpcStatus(
-        code=grpc.StatusCode[exc.wire.grpc],
-        details=f"{message}; {exc.hint}"[:MAX_DETAILS],
-        metadata=((CODE_KEY, exc.code), (ERROR_KEY, encoded)),
-    )
+    details = f"{message}; {exc.hint}"[:MAX_DETAILS]
+    return grpc.StatusCode[exc.wire.grpc], details, ((CODE_KEY, exc.code), (ERROR_KEY, encoded))
 
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -212,7 +203,9 @@ class RpcDispatcher(grpc.GenericRpcHandler):
         authorization = _authorization(context)
         if authorization is None and not self._is_local:
             raise errors.Unauthenticated("this gateway requires a key")
-        return await self._control.identities.authenticate(authorization, peer=_peer(context), path=path)
+        # The address in `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`.
+        peer = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+        return await self._control.identities.authenticate(authorization, peer=peer, path=path)
 
     @asynccontextmanager
     async def _open_stream(self, context: Context) -> AsyncIterator["OpenStream"]:
@@ -272,11 +265,6 @@ def _authorization(context: Context) -> str | None:
     found = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
     # Two headers are one invalid credential, so a caller cannot try several at once.
     return ", ".join(map(str, found)) if found else None
-
-
-def _peer(context: Context) -> str:
-    """The peer's address, from `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
-    return unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _parse_request(rpc: Rpc, raw: object) -> Message:

@@ -270,17 +270,9 @@ async def report_invocation(call: RpcCall[node_pb2.ReportInvocationRequest]) -> 
 
 def encode_claimed(invocation: invocations.Invocation) -> node_pb2.ClaimedInvocation:
     """An invocation with everything that its node needs."""
-    return node_pb2.ClaimedInvocation(
-        invocation_id=invocation.invocation_id,
-        attempt=invocation.attempt,
-        task_id=invocation.task_id,
-        principal=msgspec.json.encode(invocation.principal),
-        revision=invocation.revision,
-        input=invocation.input,
-        created_ms=invocation.created_ms,
-        retries=invocation.retries,
-        lease_until_ms=invocation.lease_until_ms,
-    )
+    sent = {name: getattr(invocation, name) for name in node_pb2.ClaimedInvocation.DESCRIPTOR.fields_by_name}
+    sent["principal"] = msgspec.json.encode(invocation.principal)
+    return node_pb2.ClaimedInvocation(**sent)
 
 
 def parse_line(sent: node_pb2.LogLine) -> invocations.LogLine:
