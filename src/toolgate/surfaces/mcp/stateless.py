@@ -126,12 +126,8 @@ class StatelessHandler:
                     view, watch, subscribed.resource_subscriptions, trace=trace
                 )
             subscription_id = msgspec.Raw(message.id or b"null")
-            wanted = {
-                "tools": subscribed.tools_list_changed,
-                "prompts": subscribed.prompts_list_changed,
-                "resources": subscribed.resources_list_changed,
-            }
-            lists = [kind for kind, is_wanted in wanted.items() if is_wanted]
+            kinds = ("tools", "prompts", "resources")
+            lists = [kind for kind in kinds if getattr(subscribed, f"{kind}_list_changed")]
             with (
                 gateway.subscriptions.open(binding.caller, watch=watch) as subscription,
                 self._identities.hold_credential(exchange.request.header("authorization"), subscription.end),
@@ -224,13 +220,11 @@ def _encode_acknowledged(subscription_id: msgspec.Raw, lists: list[str], uris: l
 def _encode_changes(
     subscription_id: msgspec.Raw, lists: list[str], _subscription: Subscription, changes: ListenerUpdate
 ) -> bytes:
-    meta, subscribed = (
-        {protocol.SUBSCRIPTION_ID_KEY: subscription_id},
-        {protocol.LIST_CHANGED[name] for name in lists},
-    )
+    meta = {protocol.SUBSCRIPTION_ID_KEY: subscription_id}
+    subscribed = {protocol.LIST_CHANGED[name] for name in lists}
     methods = [method for method in responses.list_changed_methods(changes) if method in subscribed]
     changed_lists = [_encode_event(method=method, params={"_meta": meta}) for method in methods]
-    updates = [
+    updates = (
         _encode_event(method=protocol.UPDATED, params={"uri": uri, "_meta": meta}) for uri in changes.uris
-    ]
+    )
     return b"".join((*changed_lists, *updates))
