@@ -243,7 +243,11 @@ class CompiledModules:
         found = self._found.get(sha256)
         if found is None or not found.is_untouched():
             self._found.pop(sha256, None)
-            made = await asyncio.shield(self._begin(sha256))
+            making = self._making.get(sha256)  # shared by all callers
+            if making is None:
+                making = self._making[sha256] = asyncio.get_running_loop().create_task(self._make(sha256))
+                making.add_done_callback(lambda _: self._making.pop(sha256))
+            made = await asyncio.shield(making)
             if isinstance(made, ToolgateError):
                 raise made.with_traceback(None)
             found = self._found[sha256] = made
@@ -276,15 +280,6 @@ class CompiledModules:
             lambda one: one.sha256 in kept or now_s - self._opened_s.get(one.sha256, -IN_USE_S) < IN_USE_S
         )
         return kept
-
-    def _begin(self, sha256: str) -> asyncio.Task[VerifiedFile | ToolgateError]:
-        """The task that makes a module, shared by all callers."""
-        task = self._making.get(sha256)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._make(sha256))
-            self._making[sha256] = task
-            task.add_done_callback(lambda _: self._making.pop(sha256))
-        return task
 
     async def _make(self, sha256: str) -> VerifiedFile | ToolgateError:
         """Find a module, or fetch, check and compile it. Returns the error if that fails."""
