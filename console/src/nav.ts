@@ -17,7 +17,7 @@ import {
   IconTopologyStar3,
 } from "@tabler/icons-react";
 import type { ComponentType } from "react";
-import type { Role } from "./api/me";
+import type { Role } from "./api/role";
 
 export interface Place {
   readonly path: string;

@@ -1,5 +1,5 @@
 /** What the palette finds, and in which order. */
-import { type Role, reaches } from "./api/me";
+import { type Role, reaches } from "./api/role";
 import { PLACES } from "./nav";
 
 export interface Entry {

@@ -10,7 +10,7 @@ from tests.upstream.scripted_model import ScriptedModel, scripted_model
 from toolgate.model.chat import ChatUpstream
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
-from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.client import ModelRequest, ModelResponse, Models
 from toolgate.upstream.models.endpoint import ModelEvent
 
 PATH = "/chat/completions"
@@ -43,6 +43,8 @@ async def asking(*script: Any, **options: Any) -> AsyncIterator[tuple[Models, Sc
 async def read(models: Models, model: ScriptedModel, **fields: Any) -> list[ModelEvent]:
     """Everything in the stream that answers one request."""
     upstream = at(model.url, **fields)
-    async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
+    async with models.stream(
+        ModelRequest(upstream, PATH, STREAM, deadline_s=in_s(99), may_retry=False)
+    ) as events:
         assert not isinstance(events, ModelResponse)
         return [event async for event in events]

@@ -1,15 +1,9 @@
 /** The caller and what its role may do. Buttons follow it; the gateway decides. */
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api, type Shapes, take } from "./client";
+import { type Role, reaches } from "./role";
 
-export type Role = Shapes["MeShown"]["role"];
-
-const ORDER: readonly Role[] = ["agent", "viewer", "publisher", "admin"];
-
-/** Whether `role` is `needed` or above it. `node` is outside the order. */
-export function reaches(role: Role, needed: Role): boolean {
-  return ORDER.includes(role) && ORDER.indexOf(role) >= ORDER.indexOf(needed);
-}
+export { type Role, reaches } from "./role";
 
 export const meQuery = queryOptions({
   queryKey: ["me"],

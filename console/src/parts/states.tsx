@@ -31,7 +31,7 @@ interface EmptyProps {
   /** What to do so that there is something. */
   readonly children?: ReactNode;
   /** The first step: a button or a link. */
-  readonly action?: ReactNode;
+  readonly firstStep?: ReactNode;
 }
 
 /** A gate with nothing behind it. */
@@ -63,7 +63,7 @@ function EmptyPicture() {
   );
 }
 
-export function Empty({ title, children, action }: EmptyProps) {
+export function Empty({ title, children, firstStep }: EmptyProps) {
   return (
     <Center p="xl">
       <Stack align="center" gap="xs" maw={480} ta="center">
@@ -74,7 +74,7 @@ export function Empty({ title, children, action }: EmptyProps) {
         <Text c="dimmed" component="div">
           {children}
         </Text>
-        {action ? <Group gap="xs">{action}</Group> : null}
+        {firstStep ? <Group gap="xs">{firstStep}</Group> : null}
       </Stack>
     </Center>
   );

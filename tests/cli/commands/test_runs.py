@@ -190,10 +190,10 @@ def test_ctrl_c_cancels_the_run(gateway: FakeGateway, run: Run, monkeypatch: pyt
     stage(gateway, line(1, "42"))
     gateway.respond(f"POST {ONE}/cancel", invocation())
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolgate.cli.commands.runs.RunScreen.line", interrupt)
+    monkeypatch.setattr("toolgate.cli.commands.runs.show_line", interrupt)
     ran = run("run", "sum")
 
     assert ran.code == 130

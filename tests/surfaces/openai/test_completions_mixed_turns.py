@@ -9,9 +9,9 @@ from tests.surfaces.mcp.mcp_world import key
 from tests.surfaces.openai.chat_world import USER, ChatWorld, asking, open_chat_world, upstream
 from tests.upstream.memory_link import MemoryNet, record
 from tests.upstream.scripted_model import Ask, ScriptedModel, call, calls, scripted_model, text
-from toolgate.chat.hidden_turns import HiddenTurn
-from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, Signer
-from toolgate.gateway.chat.completions import SealedTurns
+from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
+from toolgate.gateway.auth.signing import SEAL_LIFETIME_S, SealedIds, Signer
+from toolgate.surfaces.openai.completions import PURPOSE
 
 pytestmark = pytest.mark.anyio
 
@@ -137,12 +137,15 @@ async def test_an_id_that_does_not_open_is_forgotten_and_nothing_is_run_again(*,
 
 def test_a_sealed_turn_opens_for_its_principal_until_it_expires() -> None:
     now = 0.0
-    turns = SealedTurns(Signer(b"k" * 32), lambda: now)
+    ids = SealedIds(Signer(b"k" * 32), lambda: now, PURPOSE)
     turn = HiddenTurn(message={}, results=(("a", "1"),), own_ids=("b",))
-    call_id = turns.seal(turn, principal_id="ada")
+    call_id = ids.seal(ID_PREFIX, encode_hidden(turn), principal_id="ada")
+    opened = ids.open(ID_PREFIX, call_id, principal_id="ada")
+    others = SealedIds(Signer(b"x" * 32), lambda: now, PURPOSE)
 
-    assert turns.open(call_id, principal_id="ada") == turn
-    assert turns.open(call_id, principal_id="bob") is None
-    assert SealedTurns(Signer(b"x" * 32), lambda: now).open(call_id, principal_id="ada") is None
+    assert opened is not None
+    assert decode_hidden(opened) == turn
+    assert ids.open(ID_PREFIX, call_id, principal_id="bob") is None
+    assert others.open(ID_PREFIX, call_id, principal_id="ada") is None
     now = SEAL_LIFETIME_S + 1.0
-    assert turns.open(call_id, principal_id="ada") is None
+    assert ids.open(ID_PREFIX, call_id, principal_id="ada") is None

@@ -23,7 +23,7 @@ from tests.upstream.scripted_model import (
 )
 from toolgate.errors import ModelBusy, ModelUnavailable
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.client import ModelRequest, ModelResponse, Models
 from toolgate.upstream.models.endpoint import MAX_WAITING_BYTES
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,9 @@ _DONE = b"data: [DONE]\n\n"
 
 async def test_a_whole_response_comes_back_as_it_was_sent() -> None:
     async with asking(text("héllo")) as (models, model):
-        response = await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        response = await models.request(
+            ModelRequest(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        )
 
     assert response.status == 200
     assert json.loads(response.body)["choices"][0]["message"]["content"] == "héllo"
@@ -76,7 +78,9 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
     """CHT-6"""
     async with (
         asking(cut(stream(b"data: a\n\n", b"data: b\n\n"), 12)) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=True) as events,
+        models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=True)
+        ) as events,
     ):
         assert not isinstance(events, ModelResponse)
         first = await anext(events)
@@ -90,7 +94,9 @@ async def test_a_stream_that_breaks_off_gives_what_came_and_then_an_error() -> N
 async def test_a_server_that_does_not_stream_may_send_a_whole_response() -> None:
     async with (
         asking(whole({"id": "x"})) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as response,
+        models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False)
+        ) as response,
     ):
         pass
 
@@ -114,7 +120,7 @@ async def test_a_server_that_does_not_stream_may_send_a_whole_response() -> None
 async def test_an_invalid_response_is_an_error_with_the_reason(completion: Reply, reason: str) -> None:
     async with asking(completion) as (models, model):
         with pytest.raises(ModelUnavailable, match=reason):
-            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(ModelRequest(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=True))
 
     assert len(model.requests) == 1
 
@@ -145,7 +151,7 @@ async def test_a_caller_that_is_cancelled_before_the_response_begins_closes_the_
 ) -> None:
     async with asking(hang(), text("next")) as (models, model):
         task = asyncio.create_task(
-            models.request(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True)
+            models.request(ModelRequest(at(model.url), PATH, body, deadline_s=in_s(99), may_retry=True))
         )
         request = await model.asked(1)
         task.cancel()
@@ -171,7 +177,9 @@ async def test_a_caller_that_is_cancelled_in_a_stream_closes_the_connection() ->
 async def test_a_caller_that_leaves_a_stream_closes_the_connection() -> None:
     content = stream(b"data: a\n\n", b"data: b\n\n")
     async with asking(hang(content, after=9)) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
+        async with models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False)
+        ) as events:
             assert not isinstance(events, ModelResponse)
             first = await anext(events)
 
@@ -183,7 +191,9 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken() -> None:
     event = b"data: " + b"a" * 20_000 + b"\n\n"
     most, count = 0, 0
     async with asking(stream(*[event] * 400), text("next")) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
+        async with models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False)
+        ) as events:
             assert not isinstance(events, ModelResponse)
             async for _ in events:
                 most = max(most, events.waiting_bytes)
@@ -201,7 +211,9 @@ async def test_a_stream_that_ends_while_it_is_paused_leaves_a_connection_that_ca
     event = b"data: " + b"a" * 1_016 + b"\n\n"
     count = MAX_WAITING_BYTES // len(event) + 1  # the last of them is one too many
     async with asking(stream(event * count), text("next")) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events:
+        async with models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False)
+        ) as events:
             assert not isinstance(events, ModelResponse)
             while events.waiting_bytes <= MAX_WAITING_BYTES:
                 await asyncio.sleep(0)
@@ -223,7 +235,9 @@ async def test_a_caller_that_takes_a_long_response_lets_others_run_meanwhile() -
 
     async with (
         asking(stream(b"data: a\n\n" * 1_000)) as (models, model),
-        models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False) as events,
+        models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(99), may_retry=False)
+        ) as events,
     ):
         assert not isinstance(events, ModelResponse)
         while events.waiting_bytes < 9_000:
@@ -240,10 +254,10 @@ async def test_more_requests_than_an_upstream_allows_fail_at_once() -> None:
     gate_keeper = hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)
     async with asking(gate_keeper, text("next")) as (models, model):
         upstream = at(model.url, max_concurrency=1)
-        async with models.stream(upstream, PATH, STREAM, deadline_s=in_s(60), may_retry=False):
+        async with models.stream(ModelRequest(upstream, PATH, STREAM, deadline_s=in_s(60), may_retry=False)):
             with pytest.raises(ModelBusy, match="`local` has 1 requests in flight, and allows no more"):
-                await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
-        await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+                await models.request(ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True))
+        await models.request(ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False))
 
     assert len(model.requests) == 2
 
@@ -253,7 +267,9 @@ async def test_a_request_goes_where_the_record_says_with_what_it_says() -> None:
     async with asking(text("a")) as (models, model):
         upstream = at(f"{model.url}/?api-version=7", headers=headers, auth_ref="model_key")
         with pytest.raises(Exception, match="404"):
-            await models.request(upstream, "/no/such", BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(
+                ModelRequest(upstream, "/no/such", BODY, deadline_s=in_s(60), may_retry=False)
+            )
 
     request = model.requests[0]
     sent = {
@@ -279,7 +295,7 @@ async def test_a_new_key_is_used_from_the_next_request_on(tmp_path: Path) -> Non
         upstream = at(model.url, auth_ref="model_key")
         for key in ("the first key", "the first key", "the second key"):
             secret.write_text(key)
-            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False))
 
     shown = [request.headers["authorization"] for request in model.requests]
     assert shown == ["Bearer the first key", "Bearer the first key", "Bearer the second key"]
@@ -290,7 +306,9 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
     content = stream(b"data: a\n\n", b"data: b\n\n", _DONE)
     gate = asyncio.Event()
     async with asking(hold(content, gate, after=9)) as (models, model):
-        async with models.stream(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False) as events:
+        async with models.stream(
+            ModelRequest(at(model.url), PATH, STREAM, deadline_s=in_s(60), may_retry=False)
+        ) as events:
             assert not isinstance(events, ModelResponse)
             models.apply({})
             gate.set()
@@ -303,9 +321,9 @@ async def test_an_upstream_that_is_gone_is_parted_with_when_its_streams_have_end
 async def test_what_is_off_is_parted_with_and_what_stays_is_kept() -> None:
     async with asking(text("a"), text("b"), text("c")) as (models, model):
         on = at(model.url)
-        await models.request(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        await models.request(ModelRequest(on, PATH, BODY, deadline_s=in_s(60), may_retry=False))
         models.apply({"local": on})
-        await models.request(on, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        await models.request(ModelRequest(on, PATH, BODY, deadline_s=in_s(60), may_retry=False))
         kept = model.connections
         models.apply({"local": at(model.url, enabled=False)})
         await model.idle()

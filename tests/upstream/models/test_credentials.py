@@ -11,7 +11,7 @@ from tests.upstream.model_stage import ANY, BODY, KEY, PATH, asking, at, in_s, r
 from tests.upstream.scripted_model import Reply, cut, hang, status, stream, text, whole
 from toolgate.errors import ModelUnavailable, ToolgateError
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.models.client import Models
+from toolgate.upstream.models.client import ModelRequest, Models
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ async def test_the_key_is_in_no_error_and_in_no_log(
     async with asking(completion) as (models, model):
         upstream = at(f"{model.url}?sig={KEY}", auth_ref="model_key", answer_timeout_ms=1_000)
         with pytest.raises(ToolgateError) as failed:
-            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=True))
 
     assert model.requests[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in f"{failed.value} {failed.value.detail} {failed.value!r} {caplog.text}"
@@ -43,7 +43,9 @@ async def test_the_key_is_in_no_error_and_in_no_log(
 async def test_the_key_is_in_no_response() -> None:
     async with asking(text(f"it is {KEY}"), text(f"it is {KEY}", step=99)) as (models, model):
         upstream = at(model.url, auth_ref="model_key")
-        response = await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        response = await models.request(
+            ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=False)
+        )
         events = await read(models, model, auth_ref="model_key")
 
     assert json.loads(response.body)["choices"][0]["message"]["content"] == "it is [redacted]"
@@ -66,11 +68,13 @@ async def test_a_missing_secret_is_logged_once_and_hidden_from_callers(
         for _ in range(3):
             with pytest.raises(ModelUnavailable, match="chat upstream `local` cannot be used") as failed:
                 await models.request(
-                    at("http://127.0.0.1:9/v1", auth_ref="not_there"),
-                    PATH,
-                    BODY,
-                    deadline_s=in_s(60),
-                    may_retry=True,
+                    ModelRequest(
+                        at("http://127.0.0.1:9/v1", auth_ref="not_there"),
+                        PATH,
+                        BODY,
+                        deadline_s=in_s(60),
+                        may_retry=True,
+                    )
                 )
 
     assert "not_there" not in f"{failed.value.detail}"
@@ -82,7 +86,13 @@ async def test_a_secret_that_would_end_a_header_is_rejected_and_not_shown() -> N
     async with Models(Secrets({"bad": f"{KEY}\r\nX-Evil: 1"}), ANY) as models:
         with pytest.raises(ModelUnavailable) as failed:
             await models.request(
-                at("http://127.0.0.1:9/v1", auth_ref="bad"), PATH, BODY, deadline_s=in_s(60), may_retry=True
+                ModelRequest(
+                    at("http://127.0.0.1:9/v1", auth_ref="bad"),
+                    PATH,
+                    BODY,
+                    deadline_s=in_s(60),
+                    may_retry=True,
+                )
             )
 
     assert KEY not in f"{failed.value.detail} {failed.value.__cause__}"

@@ -14,7 +14,7 @@ from toolgate.model.servers import HttpEndpoint
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
-from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.client import ModelRequest, ModelResponse, Models
 from toolgate.upstream.models.endpoint import ModelEndpoint, ModelEventStream
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +53,7 @@ async def test_a_request_to_a_model_is_retried_only_if_that_may_help(
     async with asking(*script) as (models, model):
         try:
             async with models.stream(
-                at(model.url), PATH, body, deadline_s=in_s(60), may_retry=may_retry
+                ModelRequest(at(model.url), PATH, body, deadline_s=in_s(60), may_retry=may_retry)
             ) as response:
                 came: int | str = response.status if isinstance(response, ModelResponse) else 200
         except ToolgateError as exc:
@@ -89,7 +89,7 @@ async def test_a_kept_connection_that_ends_before_a_response_begins_is_replaced_
 
 async def _is_served(models: Models, url: str, *, deadline_s: float) -> bool:
     try:
-        await models.request(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False)
+        await models.request(ModelRequest(at(url), PATH, BODY, deadline_s=deadline_s, may_retry=False))
     except ModelUnavailable as exc:
         assert "closed the connection" in str(exc)
         return False
@@ -99,7 +99,7 @@ async def _is_served(models: Models, url: str, *, deadline_s: float) -> bool:
 async def test_a_retry_past_the_deadline_is_not_awaited() -> None:
     async with asking(_rejection(5), _COMPLETION) as (models, model):
         with pytest.raises(ModelRefused):
-            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True)
+            await models.request(ModelRequest(at(model.url), PATH, BODY, deadline_s=in_s(4), may_retry=True))
 
     assert len(model.requests) == 1
 
@@ -127,7 +127,7 @@ async def test_a_connection_that_fails_is_tried_again(
     ):
         upstream = at(f"http://models.test:{model.port}/v1")
         try:
-            await models.request(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=may_retry)
+            await models.request(ModelRequest(upstream, PATH, BODY, deadline_s=in_s(60), may_retry=may_retry))
         except ModelUnavailable as exc:
             assert not is_served
             assert "chat upstream `local` cannot be reached: cannot connect to `models.test:" in str(exc)
@@ -151,7 +151,7 @@ async def test_what_may_not_be_connected_to_is_not_and_is_not_tried_again(url: s
     egress = Egress(allow_private=False, resolver=resolver)
     async with Models(Secrets({}), egress) as models:
         with pytest.raises(ModelUnavailable):
-            await models.request(at(url), PATH, BODY, deadline_s=in_s(60), may_retry=True)
+            await models.request(ModelRequest(at(url), PATH, BODY, deadline_s=in_s(60), may_retry=True))
 
     assert attempts == ("models.test" in url)
 
@@ -160,7 +160,9 @@ async def test_the_message_of_a_rejection_is_passed_on() -> None:
     content = {"error": {"message": "slow down", "type": "rate_limit"}}
     async with asking(status(429, content, {"Retry-After": "7"})) as (models, model):
         with pytest.raises(ModelRefused) as refused:
-            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(
+                ModelRequest(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            )
 
     assert str(refused.value).endswith("responded with status 429: slow down")
     assert refused.value.data == {
@@ -177,7 +179,9 @@ async def test_the_message_of_a_rejection_is_passed_on() -> None:
 async def test_a_rejection_may_have_any_body(body: bytes) -> None:
     async with asking(status(500, body)) as (models, model):
         with pytest.raises(ModelRefused, match=r"responded with status 500$") as refused:
-            await models.request(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            await models.request(
+                ModelRequest(at(model.url), PATH, BODY, deadline_s=in_s(60), may_retry=False)
+            )
 
     assert refused.value.data["body"] == body.decode(errors="replace")
 
@@ -187,7 +191,7 @@ async def test_a_model_that_does_not_begin_is_given_up(body: bytes) -> None:
     async with asking(hang()) as (models, model):
         upstream = at(model.url, answer_timeout_ms=1_000)
         with pytest.raises(ModelTimedOut, match=r"at `127\.0\.0\.1:\d+` sent nothing for 1 s"):
-            await models.request(upstream, PATH, body, deadline_s=in_s(60), may_retry=True)
+            await models.request(ModelRequest(upstream, PATH, body, deadline_s=in_s(60), may_retry=True))
 
         await model.requests[0].hung_up.wait()
     assert len(model.requests) == 1
@@ -201,7 +205,7 @@ async def test_a_stream_that_stalls_times_out(answer_ms: int, deadline_s: float,
     async with asking(hang(stream(b"data: a\n\n", b"data: b\n\n"), after=9)) as (models, model):
         upstream = at(model.url, answer_timeout_ms=answer_ms)
         async with models.stream(
-            upstream, PATH, STREAM, deadline_s=in_s(deadline_s), may_retry=True
+            ModelRequest(upstream, PATH, STREAM, deadline_s=in_s(deadline_s), may_retry=True)
         ) as events:
             assert not isinstance(events, ModelResponse)
             first = await anext(events)

@@ -33,7 +33,7 @@ export default function GuidesPage() {
     return (
       <Empty
         title="No such guide"
-        action={
+        firstStep={
           <Anchor component={Link} to="/guides">
             All guides
           </Anchor>
