@@ -24,7 +24,7 @@ from toolgate.gateway.chat.session import CALLER_TOOL_PREFIX, ChatContext, ChatO
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import Members
-from toolgate.upstream.models.client import ModelResponse
+from toolgate.upstream.models.client import ModelRequest, ModelResponse
 
 COMPLETIONS_PATH: Final = "/chat/completions"
 
@@ -75,23 +75,20 @@ class CompletionSession(ChatSession):
 
     async def prompt(self, action: PromptModel) -> ModelTurn:
         began_s = time.perf_counter()
-        return self._keep(parse_completion(await self._request(action), nth=self._rounds), began_s)
+        response = await self.context.models.request(self._build_request(action))
+        return self._keep(parse_completion(response.body, nth=self._rounds), began_s)
 
     async def prompt_once(self) -> bytes:
         """Prompt the model with the request as it is. The history does not include the response."""
         began_s = time.perf_counter()
-        body = await self._request(PromptModel(choice="sent"))
+        response = await self.context.models.request(self._build_request(PromptModel(choice="sent")))
         self.context.measure_model(began_s)
-        return body
+        return response.body
 
     async def prompt_streamed(self, action: PromptModel, on_delta: OnDelta) -> ModelTurn:
         """Prompt the model, and pass on its text as it comes. Its calls are held back."""
-        began_s, context, body = time.perf_counter(), self.context, self.transcript.build_request(action)
-        upstream, until_s = context.scope.upstream, context.deadline_s
-        assembler = CompletionAssembler(nth=self._rounds)
-        async with context.models.stream(
-            upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
-        ) as events:
+        began_s, assembler = time.perf_counter(), CompletionAssembler(nth=self._rounds)
+        async with self.context.models.stream(self._build_request(action)) as events:
             if isinstance(events, ModelResponse):  # some servers ignore `stream` and respond whole
                 completion = parse_completion(events.body, nth=self._rounds)
                 await on_delta(
@@ -136,13 +133,9 @@ class CompletionSession(ChatSession):
             extension["warnings"] = self._view.warnings
         return extension
 
-    async def _request(self, action: PromptModel) -> bytes:
-        context, body = self.context, self.transcript.build_request(action)
-        upstream, until_s = context.scope.upstream, context.deadline_s
-        response = await context.models.request(
-            upstream, COMPLETIONS_PATH, body, deadline_s=until_s, may_retry=self.may_retry
-        )
-        return response.body
+    def _build_request(self, action: PromptModel) -> ModelRequest:
+        body = self.transcript.build_request(action)
+        return self.context.build_request(COMPLETIONS_PATH, body, may_retry=self.may_retry)
 
     def _keep(self, completion: ModelCompletion, began_s: float) -> ModelTurn:
         self.context.measure_model(began_s)

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
@@ -43,11 +43,10 @@ from toolgate.gateway.chat.scope import ChatScope, guess_tool_name
 from toolgate.gateway.gateway import Gateway
 from toolgate.gateway.scope.caller import Trace
 from toolgate.gateway.scope.token_counts import PER_BYTES, TOKENS
-from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import decode_members
 from toolgate.model.principals import HolderQuotas
 from toolgate.upstream.connection.messages import parse_error
-from toolgate.upstream.models.client import ModelResponse, Models
+from toolgate.upstream.models.client import ModelRequest, ModelResponse, Models
 from toolgate.upstream.models.endpoint import ModelEvent, ModelEventStream
 from toolgate.upstream.pool.pool import ServerResponse
 
@@ -114,6 +113,10 @@ class ChatContext:
             deadline_s=asyncio.get_running_loop().time() + scope.budgets.wall_clock_ms / 1e3,
             caller_tools=caller_tools or {},
         )
+
+    def build_request(self, path: str, body: bytes, *, may_retry: bool) -> ModelRequest:
+        """A request to the chat's model."""
+        return ModelRequest(self.scope.upstream, path, body, deadline_s=self.deadline_s, may_retry=may_retry)
 
     def measure_model(self, began_s: float) -> None:
         """Record the latency of a whole response that was requested at `began_s`."""
@@ -310,26 +313,22 @@ class MeteredModels:
     quotas: QuotaLeases
     allowances: Sequence[HolderQuotas]
 
-    async def request(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> ModelResponse:
+    async def request(self, request: ModelRequest) -> ModelResponse:
         """See `Models.request`. Raises BudgetExceeded; ServerUnavailable without the control plane."""
         await self.quotas.check_tokens(self.allowances)
-        response = await self.models.request(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry)
+        response = await self.models.request(request)
         self.quotas.record_tokens(self.allowances, count_reported_tokens(response.body))
         return response
 
     @asynccontextmanager
-    async def stream(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> AsyncIterator[ModelEventStream | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEventStream | ModelResponse]:
         """See `Models.stream`. Raises as `request`.
 
         Requests usage even if the client does not, so that no client evades its quota. The client then does
         not see the event that reports it.
         """
         await self.quotas.check_tokens(self.allowances)
-        metered_body, tokens, events = request_usage(body), 0, 0
+        metered_body, tokens, events = request_usage(request.body), 0, 0
 
         def on_event(event: ModelEvent) -> bool:
             nonlocal tokens, events
@@ -338,9 +337,8 @@ class MeteredModels:
             tokens = max(tokens, count_reported_tokens(data))
             return metered_body is None or not is_usage_only(data)
 
-        async with self.models.stream(
-            upstream, path, metered_body or body, deadline_s=deadline_s, may_retry=may_retry
-        ) as response:
+        metered = request if metered_body is None else replace(request, body=metered_body)
+        async with self.models.stream(metered) as response:
             if isinstance(response, ModelResponse):
                 tokens = count_reported_tokens(response.body)
             else:
@@ -350,7 +348,7 @@ class MeteredModels:
             except BaseException:
                 # Servers report usage last. A client that disconnects earlier is charged one token for each
                 # event, and for its request.
-                tokens = tokens or len(body) * TOKENS // PER_BYTES + events
+                tokens = tokens or len(request.body) * TOKENS // PER_BYTES + events
                 raise
             finally:
                 self.quotas.record_tokens(self.allowances, tokens)

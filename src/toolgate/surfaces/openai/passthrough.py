@@ -95,13 +95,8 @@ class _PassthroughCall:
     @asynccontextmanager
     async def _request(self, body: bytes) -> AsyncIterator[ModelEventStream | ModelResponse]:
         began_s, context = time.perf_counter(), self._context
-        async with context.models.stream(
-            context.scope.upstream,
-            self._api.path,
-            body,
-            deadline_s=context.deadline_s,
-            may_retry=not self.events.has_begun,
-        ) as response:
+        request = context.build_request(self._api.path, body, may_retry=not self.events.has_begun)
+        async with context.models.stream(request) as response:
             yield response
         context.measure_model(began_s)
 

@@ -322,13 +322,13 @@ class ResponsesSession(ChatSession):
         return ModelTurn(reply.calls, reply.has_text)
 
     async def _feed_round(self, current: ResponseRound, body: bytes) -> None:
-        models, deadline_s, may_retry = self.context.models, self.context.deadline_s, self.may_retry
-        prompt = (self.context.scope.upstream, RESPONSES.path, body)
+        models = self.context.models
+        request = self.context.build_request(RESPONSES.path, body, may_retry=self.may_retry)
         if not self._request.is_stream:
-            response = await models.request(*prompt, deadline_s=deadline_s, may_retry=may_retry)
+            response = await models.request(request)
             current.play(response.body)
             return
-        async with models.stream(*prompt, deadline_s=deadline_s, may_retry=may_retry) as events:
+        async with models.stream(request) as events:
             if isinstance(events, ModelResponse):  # some servers respond whole even to a request for a stream
                 current.play(events.body)
                 return

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from ssl import SSLContext
 from typing import Final, Self
 
@@ -73,16 +73,20 @@ _BegunResponse = tuple[ModelEventStream, ModelResponse | None]
 """A stream, and the whole response if it is no event stream."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ModelRequest:
-    """One request, its deadline, and the pauses before its retries."""
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One request to a chat upstream."""
 
     upstream: ChatUpstream
     path: str
+    """Below the upstream's URL."""
+    body: bytes = b""
+    """Empty: GET a document."""
+    _: KW_ONLY
     deadline_s: float
-    body: bytes | None = None
-    """None: GET a document."""
-    pauses_s: tuple[float, ...] = ()
+    """By the loop's clock."""
+    may_retry: bool = False
+    """Whether to send it again after a failure without effect."""
 
 
 @dataclass(slots=True)
@@ -139,36 +143,25 @@ class Models:
                 self._endpoints.pop(upstream_id).retire()
         self._lists = {one: self._lists[one] for one in upstreams if one in self._lists}
 
-    async def request(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> ModelResponse:
-        """POST `body` to `path` below the upstream's URL, until `deadline_s` of the loop's clock.
-
-        Raises ModelBusy, ModelUnavailable, ModelTimedOut and ModelRefused.
-        """
-        async with self.stream(upstream, path, body, deadline_s=deadline_s, may_retry=may_retry) as response:
-            return _require_whole(upstream, response)
+    async def request(self, request: ModelRequest) -> ModelResponse:
+        """Send a request. Raises ModelBusy, ModelUnavailable, ModelTimedOut and ModelRefused."""
+        async with self.stream(request) as response:
+            return _require_whole(request.upstream, response)
 
     @asynccontextmanager
-    async def stream(
-        self, upstream: ChatUpstream, path: str, body: bytes, *, deadline_s: float, may_retry: bool
-    ) -> AsyncIterator[ModelEventStream | ModelResponse]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEventStream | ModelResponse]:
         """As `request`, but the response may be an event stream. Leaving the block drops its unread rest.
 
         Raises as `request` before the response begins, and as ModelEventStream while it is read.
         """
-        pauses_s = self._pauses_s if may_retry else ()
-        request = _ModelRequest(
-            upstream=upstream, path=path, body=body, deadline_s=deadline_s, pauses_s=pauses_s
-        )
-        upstream_id, most = upstream.upstream_id, upstream.max_concurrency
+        upstream_id, most = request.upstream.upstream_id, request.upstream.max_concurrency
         if self._busy[upstream_id] >= most:
             raise ModelBusy(
                 f"chat upstream `{upstream_id}` has {most} requests in flight, and allows no more"
             )
         self._busy[upstream_id] += 1
         try:
-            with self._trace(upstream, body):
+            with self._trace(request.upstream, request.body):
                 async with self._exchange(request) as response:
                     yield response
         finally:
@@ -202,8 +195,7 @@ class Models:
 
     async def models_of(self, upstream: ChatUpstream, *, deadline_s: float) -> list[Members]:
         """The models that one upstream lists now. Raises as `request`, except ModelBusy: it takes no slot."""
-        request = _ModelRequest(upstream=upstream, path="/models", deadline_s=deadline_s)
-        async with self._exchange(request) as response:
+        async with self._exchange(ModelRequest(upstream, "/models", deadline_s=deadline_s)) as response:
             listed = parse_model_list(_require_whole(upstream, response).body)
         if listed is None:
             raise ModelUnavailable(f"chat upstream `{upstream.upstream_id}` did not send a list of models")
@@ -225,10 +217,11 @@ class Models:
         return self._tracer.span(make_span_name("chat", model), "client", attributes)
 
     @asynccontextmanager
-    async def _exchange(self, request: _ModelRequest) -> AsyncIterator[ModelEventStream | ModelResponse]:
+    async def _exchange(self, request: ModelRequest) -> AsyncIterator[ModelEventStream | ModelResponse]:
         endpoint = self._find_endpoint(request.upstream)
         with endpoint.in_use():
-            stream, response = await _send_with_retries(endpoint, request)
+            pauses_s = self._pauses_s if request.may_retry else ()
+            stream, response = await _send_with_retries(endpoint, request, pauses_s)
             try:
                 yield stream if response is None else response
             finally:
@@ -265,9 +258,11 @@ def _require_whole(upstream: ChatUpstream, response: ModelEventStream | ModelRes
     raise ModelUnavailable(f"{name} sent an event stream, which was not requested")
 
 
-async def _send_with_retries(endpoint: ModelEndpoint, request: _ModelRequest) -> _BegunResponse:
+async def _send_with_retries(
+    endpoint: ModelEndpoint, request: ModelRequest, pauses_s: tuple[float, ...]
+) -> _BegunResponse:
     clock = asyncio.get_running_loop().time
-    for pause_s in (*request.pauses_s, None):
+    for pause_s in (*pauses_s, None):
         try:
             return await _send_once(endpoint, request)
         except TransientFailure as exc:
@@ -279,7 +274,7 @@ async def _send_with_retries(endpoint: ModelEndpoint, request: _ModelRequest) ->
 
 
 async def _send_once(
-    endpoint: ModelEndpoint, request: _ModelRequest, *, is_retry: bool = False
+    endpoint: ModelEndpoint, request: ModelRequest, *, is_retry: bool = False
 ) -> _BegunResponse:
     silence_s = request.upstream.answer_timeout_ms / 1_000
     stream = ModelEventStream(endpoint, silence_s=silence_s, deadline_s=request.deadline_s)

@@ -269,13 +269,13 @@ class ModelEndpoint:
         """Whether it sends this URL and these headers: a change replaces it."""
         return self._resolved.url == url and self._resolved.headers == headers
 
-    def encode_request(self, path: str, body: bytes | None) -> bytes:
+    def encode_request(self, path: str, body: bytes) -> bytes:
         heads = self._heads.get(path)
         if heads is None:
             base, mark, query = self._resolved.target.path.partition("?")
             target = replace(self._resolved.target, path=base.rstrip("/") + path + mark + query)
             heads = self._heads[path] = RequestHeads(target, self._resolved.headers)
-        return heads.get() if body is None else with_body(heads.initialize(), body)
+        return with_body(heads.initialize(), body) if body else heads.get()
 
     def redact(self, part: bytes) -> bytes:
         """`part` of a response: unchanged, the same object, unless it shows the upstream's key."""
