@@ -13,24 +13,18 @@ from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 from toolgate.cli.command import CommandError, DryRunOption, ExitCode, UsageError, command
 from toolgate.cli.files import load_record, read_text
 from toolgate.cli.options import GatewayConnection
-from toolgate.cli.record_commands import (
-    PlanOption,
-    RecordGroup,
-    RecordViews,
-    ServerArgument,
-    id_argument,
-)
+from toolgate.cli.record_commands import PlanOption, RecordGroup, RecordViews, ServerArgument, id_argument
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render import servers as render
 from toolgate.cli.render.changes import render_imported
 from toolgate.cli.rest import COLLECTIONS, START_TIMEOUT, build_conditions, build_path, build_record_path
 from toolgate.cli.server_add import add_server
-from toolgate.model.revisions import Kind
+from toolgate.model.revisions import Kind, describe_kind
 
 _LOGINS: Final = "/api/v1/mcp/servers"
 _IMPORTED: Final = (
@@ -60,35 +54,42 @@ servers = RecordGroup(
 command(servers.app, "add")(add_server)
 
 
-@command(servers.app, "test")
-def try_server(
-    connection: GatewayConnection,
-    server_id: Annotated[str | None, id_argument("server")] = None,
-    file: Annotated[
-        Path | None, "--file -f", "Test the server record in this file instead. It is not saved."
-    ] = None,
+def _add_test(
+    group: RecordGroup,
+    kind: Kind,
+    render_report: Callable[[str, Any], RenderableType],
+    summary: str,
+    **more: Any,
 ) -> None:
-    """Connect to a server once and list its tools.
+    """The command `test`, for a record at the gateway or one in a file. `more` goes with the request."""
+    noun = "server record" if kind == "server" else describe_kind(kind)
 
-    Exit code 1 if that fails.
-    """
-    tried, draft = _choose_record("server", server_id, file)
-    path = build_record_path("server", tried, "test")
-    # It may be downloaded first.
-    shown = partial(render.render_test, tried)
-    report = connection.send("POST", path, shown, draft, timeout=START_TIMEOUT)
-    if report.get("error"):
-        raise typer.Exit(ExitCode.FAILED)
+    @command(group.app, "test", f"{summary}\n\nExit code 1 if that fails.")
+    def try_record(
+        connection: GatewayConnection,
+        record_id: Annotated[str | None, id_argument(kind)] = None,
+        file: Annotated[
+            Path | None, "--file -f", f"Test the {noun} in this file instead. It is not saved."
+        ] = None,
+    ) -> None:
+        if (record_id is None) == (file is None):
+            raise UsageError("give either an id or --file, not both or neither")
+        draft = None if file is None else load_record(file, kind=kind)
+        tried, body = (str(record_id), None) if draft is None else (draft.id, draft.body)
+        path = build_record_path(kind, tried, "test")
+        report = connection.send("POST", path, partial(render_report, tried), body, **more)
+        if not report["ok"]:
+            raise typer.Exit(ExitCode.FAILED)
 
 
-def _choose_record(kind: Kind, record_id: str | None, file: Path | None) -> tuple[str, Any]:
-    """What to try: the id of a record, and the body of the one in a file if that is given."""
-    if (record_id is None) == (file is None):
-        raise UsageError("give either an id or --file, not both or neither")
-    if file is None:
-        return str(record_id), None
-    draft = load_record(file, kind=kind)
-    return draft.id, draft.body
+# It may be downloaded first.
+_add_test(
+    servers,
+    "server",
+    render.render_test,
+    "Connect to a server once and list its tools.",
+    timeout=START_TIMEOUT,
+)
 
 
 @command(servers.app, "refresh")
@@ -271,20 +272,9 @@ upstreams = RecordGroup(
 )
 
 
-@command(upstreams.app, "test")
-def try_upstream(
-    connection: GatewayConnection,
-    upstream_id: Annotated[str | None, id_argument("chat_upstream")] = None,
-    file: Annotated[
-        Path | None, "--file -f", "Test the chat upstream in this file instead. It is not saved."
-    ] = None,
-) -> None:
-    """List the models of a chat upstream once. No model is prompted.
-
-    Exit code 1 if that fails.
-    """
-    tried, draft = _choose_record("chat_upstream", upstream_id, file)
-    path = build_record_path("chat_upstream", tried, "test")
-    report = connection.send("POST", path, partial(render.render_chat_trial, tried), draft)
-    if not report["ok"]:
-        raise typer.Exit(ExitCode.FAILED)
+_add_test(
+    upstreams,
+    "chat_upstream",
+    render.render_chat_trial,
+    "List the models of a chat upstream once. No model is prompted.",
+)
