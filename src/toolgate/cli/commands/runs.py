@@ -115,28 +115,11 @@ def _render_duration(one: JsonObject) -> str:
 _SILENCE_S: Final = 60.0  # four of the keep-alives that the gateway sends every 15 s
 
 
-class RunScreen:
-    """Shows a run while it runs. `shows_output` False: the caller shows its output."""
-
-    def __init__(self, *, shows_output: bool) -> None:
-        self._shows_output = shows_output
-        self._is_terminal = sys.stdout.isatty()
-        self._errors = open_console(to_stderr=True)
-
-    def line(self, line: JsonObject) -> None:
-        """Show one line of the run."""
-        if line["stream"] != "stdout":
-            self._errors.print(_render_line(line), soft_wrap=True)
-        elif self._shows_output and self._is_terminal:
-            open_console().print(_render_line(line), soft_wrap=True)
-
-    def end(self, ending: JsonObject) -> None:
-        """Write the output that was not shown line by line."""
-        if self._shows_output and not self._is_terminal:
-            text = ending["stdout"]
-            output = base64.b64decode(ending["stdout_base64"]) if text is None else str(text).encode()
-            sys.stdout.buffer.write(output)
-            sys.stdout.flush()
+def show_line(line: JsonObject, *, as_json: bool) -> None:
+    """Show a line of a run, but no output that is printed as a whole at its end: for a pipe, or as JSON."""
+    is_output = line["stream"] == "stdout"
+    if not is_output or (sys.stdout.isatty() and not as_json):
+        open_console(to_stderr=not is_output).print(_render_line(line), soft_wrap=True)
 
 
 def follow_run(
@@ -189,10 +172,6 @@ class RunOptions:
     idempotency_key: Annotated[str | None, "A key that starts one run only, even if it is repeated."] = None
 
     @property
-    def timeout_s(self) -> float | None:
-        return None if self.timeout is None else parse_duration(self.timeout)
-
-    @property
     def body(self) -> dict[str, Any]:
         """The body of the request. Raises CommandError."""
         if self.text is not None and self.input_file is not None:
@@ -230,6 +209,7 @@ def run_command(
     The run's output goes to standard output, its log to standard error, and its exit code is the command's.
     Ctrl-C cancels the run. A run that is ended by a limit, a crash or a timeout is an error with exit code 1.
     """
+    timeout_s = None if options.timeout is None else parse_duration(options.timeout)
     with connection.open() as client:
         key = options.idempotency_key
         headers = {} if key is None else {"idempotency-key": key}
@@ -242,14 +222,14 @@ def run_command(
             connection.show(made, Group(head, ui.copyable(again)))
             return
         cancel_path = build_invocation_path(task_id, made["invocation_id"], "cancel")
-        screen = RunScreen(shows_output=not connection.as_json)
+        show = partial(show_line, as_json=connection.as_json)
         try:
-            ended = follow_run(client, made, screen.line, within_s=options.timeout_s)
+            ended = follow_run(client, made, show, within_s=timeout_s)
         except KeyboardInterrupt:
             client.post(cancel_path)
             raise typer.Exit(INTERRUPTED) from None
         except CommandError as failure:
-            if failure.code == "timeout" and options.timeout_s is not None:
+            if failure.code == "timeout" and timeout_s is not None:
                 client.post(cancel_path)
                 failure = CommandError(
                     f"the run took longer than `{options.timeout}` and was cancelled",
@@ -257,10 +237,13 @@ def run_command(
                     code="timeout",
                 )
             raise failure from None
-    screen.end(ended["ending"])
+    ending = ended["ending"]
     if connection.as_json:
         connection.show(ended, "")
-    ending = ended["ending"]
+    elif not sys.stdout.isatty():
+        text = ending["stdout"]
+        sys.stdout.buffer.write(base64.b64decode(ending["stdout_base64"]) if text is None else text.encode())
+        sys.stdout.flush()
     if ending["ended_by"] != "exit":
         message = f"the run {ended['state']} ({ending['ended_by']}): {ending['message']}"
         raise CommandError(message, hint=_point_to_run(ended), code=str(ending["ended_by"]))
