@@ -15,18 +15,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument
 
-from toolgate.cli.command import (
-    CommandError,
-    DryRunOption,
-    JsonOption,
-    add_group,
-    command,
-)
+from toolgate.cli.command import CommandError, DryRunOption, JsonOption, add_group, command
 from toolgate.cli.contexts import url_option
 from toolgate.cli.options import GatewayConnection, add_list_commands
 from toolgate.cli.record_commands import ConditionOptions, PlanOption
 from toolgate.cli.render import layout as ui
-from toolgate.cli.render.changes import render_records
+from toolgate.cli.render.changes import render_plan
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import RestClient, build_conditions, build_path, build_record_path
 from toolgate.lazy_modules import load_lazily
@@ -61,10 +55,6 @@ class InstallOptions:
         allowed = [word for pattern in self.allow or () for word in ("--allow", pattern)]
         return [*allowed, "--no-pin"] if self.is_unpinned else allowed
 
-    @property
-    def headers(self) -> dict[str, str]:
-        return build_conditions(plan_id=self.plan_id)
-
 
 def hash_file(file: BinaryIO) -> str:
     file.seek(0)
@@ -73,12 +63,8 @@ def hash_file(file: BinaryIO) -> str:
 
 def check_version(client: RestClient, package_id: str, version: str, sha256: str) -> bool:
     """Whether the gateway has this archive already. Raises CommandError if it has another."""
-    try:
-        versions: Sequence[JsonObject] = client.get(build_path(PACKAGES, package_id))["versions"]
-    except CommandError as failure:
-        if failure.code != "not_found":
-            raise
-        return False
+    published = client.find(build_path(PACKAGES, package_id))
+    versions = published["versions"] if published else ()
     known = next((one["sha256"] for one in versions if one["version"] == version), None)
     if known not in (None, sha256):
         raise CommandError(
@@ -92,7 +78,7 @@ def check_version(client: RestClient, package_id: str, version: str, sha256: str
 def install_package(client: RestClient, package_id: str, how: InstallOptions, body: JsonObject) -> JsonObject:
     """Install a package, or plan that in a dry run."""
     path = build_path(PACKAGES, package_id, "install")
-    return client.post(path, {**how.body, **body}, headers=how.headers)
+    return client.post(path, {**how.body, **body}, headers=build_conditions(plan_id=how.plan_id))
 
 
 def refresh_server(client: RestClient, package_id: str) -> JsonObject | None:
@@ -162,7 +148,7 @@ def render_install_plan(response: JsonObject, command: Sequence[str]) -> Rendera
             *map(ui.indent, changes or [Text("the same tools", ui.DIM)]),
         ),
         ui.render_warnings(one for one in response["warnings"] if one not in response["plan"]["warnings"]),
-        render_records({**response["plan"], "changes": shown}, command),
+        render_plan({**response["plan"], "changes": shown}, command, has_fields=True),
     )
 
 
@@ -319,7 +305,9 @@ def uninstall_command(
         "DELETE",
         build_path(PACKAGES, package_id),
         lambda response: (
-            render_records(response["plan"], command) if is_dry_run else render_uninstalled(response)
+            render_plan(response["plan"], command, has_fields=True)
+            if is_dry_run
+            else render_uninstalled(response)
         ),
         query=query,
         headers=conditions.headers,

@@ -46,34 +46,32 @@ def render_difference(response: JsonObject) -> RenderableType:
     return ui.stack_parts(_render_records(changes), ui.render_warnings(response["warnings"]), tail)
 
 
-def render_records(response: JsonObject, command: Sequence[str]) -> RenderableType:
-    """The records of a plan with their changed fields, and the effect on each task."""
-    if not response["changes"]:
+def render_plan(
+    response: JsonObject, command: Sequence[str] | None, *, has_fields: bool = False
+) -> RenderableType:
+    """The effect of changes on each task, and the command that applies exactly them.
+
+    With `has_fields` the changed fields of each record come first.
+    """
+    changes: Sequence[JsonObject] = response["changes"]
+    if not changes:
         return Text("no difference")
-    return ui.stack_parts(_render_records(response["changes"]), *_render_effect(response, command))
-
-
-def render_plan(response: JsonObject, command: Sequence[str] | None) -> RenderableType:
-    """The effect of changes on each task, and the command that applies exactly them."""
-    if not response["changes"]:
-        return Text("no difference")
-    return ui.stack_parts(render_removals(response["changes"]), *_render_effect(response, command))
-
-
-def _render_effect(response: JsonObject, command: Sequence[str] | None) -> Iterator[RenderableType | None]:
-    """The effect on each task, and the command that applies the change."""
-    tasks = [_render_task_change(one) for one in response["tasks"]]
-    yield from tasks or [Text("no effect on any task")]
+    parts: list[RenderableType | None] = [
+        _render_records(changes) if has_fields else render_removals(changes)
+    ]
+    parts += [_render_task_change(one) for one in response["tasks"]] or [Text("no effect on any task")]
     if response["unlisted"]:
         server_ids = ui.cell(", ".join(response["unlisted"]))
-        yield ui.sentence("not included: the tools of ", server_ids, ", which were never listed")
-    yield ui.render_warnings(response["warnings"])
-    yield Text(f"{ui.count_of(response['unchanged'], 'task')} unchanged; nothing was written", style=ui.DIM)
+        parts.append(ui.sentence("not included: the tools of ", server_ids, ", which were never listed"))
+    parts.append(ui.render_warnings(response["warnings"]))
+    unchanged = ui.count_of(response["unchanged"], "task")
+    parts.append(Text(f"{unchanged} unchanged; nothing was written", style=ui.DIM))
     if command is None:
-        yield ui.sentence("plan ", ui.bold(response["id"]))
+        parts.append(ui.sentence("plan ", ui.bold(response["id"])))
     else:
         line = shlex.join(["toolgate", *command, "--require-plan", response["id"]])
-        yield ui.copyable(line, "To apply exactly this change:")
+        parts.append(ui.copyable(line, "To apply exactly this change:"))
+    return ui.stack_parts(*parts)
 
 
 def render_removals(changes: Sequence[JsonObject]) -> RenderableType:
