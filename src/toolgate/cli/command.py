@@ -21,15 +21,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from toolgate.cli.help import HelpCommand, HelpGroup
-from toolgate.cli.render.layout import (
-    DIM,
-    JsonObject,
-    done,
-    encode_json,
-    escape_line,
-    failed,
-    open_console,
-)
+from toolgate.cli.render.layout import DIM, JsonObject, done, encode_json, escape_line, failed, open_console
 
 __all__ = ["open_console"]
 

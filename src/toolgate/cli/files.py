@@ -263,11 +263,7 @@ def hash_modules(records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[
 def send_modules(client: RestClient, files: Iterable[ModuleFile], *, as_json: bool) -> None:
     """Upload the modules that the gateway does not have. Warnings go to standard error."""
     for file in {one.sha256: one for one in files}.values():
-        try:
-            client.get(build_path(MODULES, file.sha256))
-        except CommandError as failure:
-            if failure.code != "not_found":
-                raise
+        if client.find(build_path(MODULES, file.sha256)) is None:
             found = render_warnings(send_module(client, file, as_json=as_json)["warnings"])
             if found is not None and not as_json:
                 open_console(to_stderr=True).print(found)

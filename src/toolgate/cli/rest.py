@@ -13,6 +13,7 @@ import httpx2
 
 from toolgate import __version__
 from toolgate.cli.command import CommandError, ExitCode, UsageError, drop_unset
+from toolgate.errors import NotFound
 from toolgate.model.http import is_loopback
 from toolgate.model.revisions import Kind
 from toolgate.upstream.http.sse import SseParser, StreamRefused
@@ -54,6 +55,15 @@ class RestClient:
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         return self.send("GET", path, query=query)
+
+    def find(self, path: str) -> dict[str, Any] | None:
+        """The response of a path; None if the gateway does not have it."""
+        try:
+            return self.get(path)
+        except CommandError as failure:
+            if failure.code != NotFound.code:
+                raise
+        return None
 
     def post(self, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         return self.send("POST", path, body, **more)

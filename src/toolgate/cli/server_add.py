@@ -24,7 +24,7 @@ from toolgate.cli.render.changes import render_applied, render_plan
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.render.servers import render_test
 from toolgate.cli.rest import START_TIMEOUT, RestClient, build_conditions, build_record_path
-from toolgate.errors import Conflict, NotFound, ServerUnavailable
+from toolgate.errors import Conflict, ServerUnavailable
 from toolgate.redaction.records import list_hidden_fields, redact_server
 
 _HEADER: Final = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+)\s*[=:]\s*(.*)", re.DOTALL)
@@ -137,7 +137,11 @@ def add_server(
         if report is not None and not connection.as_json:
             connection.show({}, ui.group_parts(render_test(name, report), Text()))
         if report is not None and report["error"]:
-            raise _refuse_failed(name, connection, report)
+            # A person has seen the report; a program gets the reason here.
+            reason = f": {report['error']}" if connection.as_json else ""
+            hint = "correct the command or URL; --no-test registers it all the same"
+            message = f"server `{name}` failed its test, and is not registered{reason}"
+            raise CommandError(message, hint=hint)
         body["allowed_tools"] = _choose_tools(registration.allow, as_json=connection.as_json)
         done = {"server": redact_server(body), "test": report, "warnings": warnings}
         if registration.is_dry_run:
@@ -176,11 +180,8 @@ def _find_secrets(body: JsonObject) -> Iterator[str]:
 
 def _find_revision(client: RestClient, name: str, *, replaces: bool) -> int | None:
     """The revision of the record to replace; None for a new one. Raises CommandError if it must stay."""
-    try:
-        found = client.get(build_record_path("server", name))
-    except CommandError as failure:
-        if failure.code != NotFound.code:
-            raise
+    found = client.find(build_record_path("server", name))
+    if found is None:
         return None
     if not replaces:
         hint = "`--replace` replaces it; `toolgate servers apply -f FILE` changes it by its record"
@@ -198,13 +199,6 @@ def _try_server(client: RestClient, name: str, body: JsonObject) -> dict[str, An
             raise
         hint = f"{failure.hint}; --no-test registers it without a test"
         raise CommandError(str(failure), hint=hint, code=failure.code) from None
-
-
-def _refuse_failed(name: str, connection: GatewayConnection, report: JsonObject) -> CommandError:
-    """The server failed its test. A person has seen the report; a program gets the reason here."""
-    reason = f": {report['error']}" if connection.as_json else ""
-    hint = "correct the command or URL; --no-test registers it all the same"
-    return CommandError(f"server `{name}` failed its test, and is not registered{reason}", hint=hint)
 
 
 def _choose_tools(allow: Sequence[str] | None, *, as_json: bool) -> list[str]:

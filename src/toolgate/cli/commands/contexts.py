@@ -20,7 +20,6 @@ from typer import Argument
 from toolgate.catalog.clients import KEY_VARIABLE
 from toolgate.cli.command import (
     DEFAULT_URL,
-    CommandError,
     JsonOption,
     UsageError,
     add_group,
@@ -42,7 +41,6 @@ from toolgate.cli.contexts import (
 from toolgate.cli.files import replace_file
 from toolgate.cli.render import layout as ui
 from toolgate.cli.rest import open_client
-from toolgate.errors import NotFound
 from toolgate.model.http import is_loopback
 
 _LOOPBACK_NAME: Final = "local"
@@ -79,8 +77,7 @@ def log_in(
     toolgate login https://tools.example.com --context prod
     toolgate login --context local --key-file admin.key
     """
-    file = find_contexts_file(os.environ)
-    saved = load_contexts(file)
+    saved = load_contexts(find_contexts_file(os.environ))
     # To log in to a context again takes no address.
     known = saved.by_name.get(name or "")
     url = _check_url(url or (known.url if known else os.environ.get(URL_VARIABLE) or DEFAULT_URL))
@@ -88,7 +85,7 @@ def log_in(
     key = _read_key(url, key_file)
     caller = _identify_caller(url, key)
     by_name = {**saved.by_name, name: GatewayContext(url=url, key=key)}
-    _save(file, Contexts(by_name=by_name, current=name))
+    file = _save(Contexts(by_name=by_name, current=name))
     shown = {"context": name, "url": url, "file": str(file), **caller}
     warnings = _warn_about_plaintext(url, key)
     rendered = ui.group_parts(_render_login(shown), ui.render_warnings(warnings))
@@ -140,12 +137,9 @@ def _read_key(url: str, key_file: Path | None) -> str | None:
 def _identify_caller(url: str, key: str | None) -> dict[str, Any]:
     """Who the gateway says the key belongs to. Raises CommandError if it refuses the key."""
     with open_client(url, key) as client:
-        try:
-            me = client.get("/api/v1/me")
+        me = client.find("/api/v1/me")
+        if me is not None:
             return {one: me[one] for one in ("principal", "role", "by")}
-        except CommandError as failure:
-            if failure.code != NotFound.code:
-                raise
         # A node knows no callers by name, but checks their keys.
         client.get("/api/v1/mcp/health")
         return {"principal": None, "role": None, "by": "key" if key else "loopback"}
@@ -181,8 +175,7 @@ def log_out(
 
 
 def _remove(name: str | None, *, as_json: bool) -> None:
-    file = find_contexts_file(os.environ)
-    saved = load_contexts(file)
+    saved = load_contexts(find_contexts_file(os.environ))
     name = name or saved.current
     if name is None:
         raise UsageError("no context is current", hint="name one: `toolgate contexts list` shows them")
@@ -190,7 +183,7 @@ def _remove(name: str | None, *, as_json: bool) -> None:
         raise refuse_unknown(name)
     by_name = {one: context for one, context in saved.by_name.items() if one != name}
     left = Contexts(by_name=by_name, current=None if saved.current == name else saved.current)
-    _save(file, left)
+    _save(left)
     note = "" if left.current else "; no context is current"
     shown = ui.done("context ", ui.bold(name), f" and its key are removed from this machine{note}")
     print_output({"deleted": name, "current": left.current}, shown, as_json=as_json)
@@ -225,11 +218,10 @@ def _render_contexts(found: list[dict[str, Any]]) -> RenderableType:
 @command(contexts, "use")
 def use_context(name: NameArgument, *, as_json: JsonOption = False) -> None:
     """Make a context the current one: commands call its gateway unless told otherwise."""
-    file = find_contexts_file(os.environ)
-    saved = load_contexts(file)
+    saved = load_contexts(find_contexts_file(os.environ))
     if name not in saved.by_name:
         raise refuse_unknown(name)
-    _save(file, replace(saved, current=name))
+    _save(replace(saved, current=name))
     url = saved.by_name[name].url
     shown = ui.done("context ", ui.bold(name), " is now current: ", ui.cell(url))
     print_output({"current": name, "url": url}, shown, as_json=as_json)
@@ -241,8 +233,9 @@ def delete_context(name: NameArgument, *, as_json: JsonOption = False) -> None:
     _remove(name, as_json=as_json)
 
 
-def _save(file: Path, saved: Contexts) -> None:
+def _save(saved: Contexts) -> Path:
     """Replace the file, in a directory of its own that only its owner can enter."""
+    file = find_contexts_file(os.environ)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.parent.chmod(0o700)  # it may be older than its first key
@@ -250,3 +243,4 @@ def _save(file: Path, saved: Contexts) -> None:
     except OSError as exc:
         hint = "set XDG_CONFIG_HOME to a directory that you may write to"
         raise UsageError(f"cannot write `{file}`: {exc.strerror}", hint=hint) from exc
+    return file

@@ -31,10 +31,6 @@ class StoreOptions:
     config: Annotated[Path | None, "TOML file with the settings of the gateway."] = None
 
     @property
-    def is_given(self) -> bool:
-        return self != StoreOptions()
-
-    @property
     def target(self) -> str | Path:
         """What is read, or filled."""
         if self.data is not None and self.database is not None:
@@ -72,26 +68,21 @@ def backup_command(
     toolgate backup records.jsonl --database postgresql://db.example/toolgate
     """
     if out is None:
-        if store.is_given:
+        if store != StoreOptions():
             hint = "name the file to write: `toolgate backup OUT`; without OUT the running gateway writes it"
             raise UsageError("--data, --database and --config need a file to write", hint=hint)
         connection.send("POST", "/admin/api/backup", render_backup)
         return
-    _check_is_local(connection)
+    is_named = connection.given_url not in {None, os.environ.get(URL_VARIABLE)}
+    if is_named or connection.context_name is not None or connection.key_file is not None:
+        hint = "leave out OUT; or leave out the gateway, and give the --data or --database of a stopped one"
+        raise UsageError("a running gateway writes its backup into its own data directory", hint=hint)
     if out.exists():
         raise UsageError(f"`{out}` already exists", hint="choose another name, or remove it")
     with _show_progress("writing the backup") as report:
         exported = export_store(store.target, out, report)
     response = {"path": str(out), **asdict(exported)}
     connection.show(response, render_backup(response))
-
-
-def _check_is_local(connection: GatewayConnection) -> None:
-    """Raise UsageError if a gateway is named, too: it writes its own file, and no other."""
-    is_named = connection.given_url not in {None, os.environ.get(URL_VARIABLE)}
-    if is_named or connection.context_name is not None or connection.key_file is not None:
-        hint = "leave out OUT; or leave out the gateway, and give the --data or --database of a stopped one"
-        raise UsageError("a running gateway writes its backup into its own data directory", hint=hint)
 
 
 @command(app, "restore")

@@ -285,10 +285,8 @@ def _check_servers(client: RestClient) -> Iterator[Diagnosis]:
 
 def _check_scopes(client: RestClient) -> Iterator[Diagnosis]:
     """The problems of each task's scope, and of the scope without a task."""
-    try:
-        yield from diagnose_scope("scope without a task", client.get("/api/v1/mcp/scope"))
-    except CommandError as failure:
-        if failure.code != "not_found":  # a key that is limited to tasks has no other scope
-            raise
+    # A key that is limited to tasks has no other scope.
+    if (scope := client.find("/api/v1/mcp/scope")) is not None:
+        yield from diagnose_scope("scope without a task", scope)
     for task in client.get("/admin/api/mcp/tasks-overview")["tasks"]:
         yield from diagnose_scope(f"task {task['task_id']}", task)

@@ -12,13 +12,7 @@ from typer import Option
 from toolgate.cli.command import DryRunOption, UsageError, command, drop_unset
 from toolgate.cli.files import load_object
 from toolgate.cli.options import GatewayConnection, SinceOption, parse_time
-from toolgate.cli.record_commands import (
-    ConditionOptions,
-    RecordGroup,
-    RecordViews,
-    id_argument,
-    roll_back,
-)
+from toolgate.cli.record_commands import ConditionOptions, RecordGroup, RecordViews, id_argument, roll_back
 from toolgate.cli.render.changes import render_applied, render_plan
 from toolgate.cli.render.records import render_profile, render_profiles, render_versions
 from toolgate.cli.rest import RestClient, build_conditions, build_record_path

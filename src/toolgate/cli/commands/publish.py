@@ -14,13 +14,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 from rich.console import Group, RenderableType
 
-from toolgate.cli.command import (
-    CommandError,
-    StepProgress,
-    UsageError,
-    open_console,
-    print_output,
-)
+from toolgate.cli.command import CommandError, StepProgress, UsageError, open_console, print_output
 from toolgate.cli.commands import packages
 from toolgate.cli.commands.packages import InstallOptions, VersionBump
 from toolgate.cli.contexts import url_option

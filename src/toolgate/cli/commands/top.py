@@ -21,7 +21,6 @@ from toolgate.cli.options import GatewayConnection, duration_option, parse_durat
 from toolgate.cli.render.layout import BAD, DIM, WARN, JsonObject, bold, cell, count_of, grid
 from toolgate.cli.render.servers import STATE_STYLES, render_node_state
 from toolgate.cli.rest import RestClient, open_client
-from toolgate.errors import NotFound
 from toolgate.telemetry.exposition import parse_samples
 
 Labels = frozenset[tuple[str, str]]
@@ -409,11 +408,6 @@ def _make_frame(client: RestClient, before: MetricsSnapshot, after: MetricsSnaps
     else:  # only control planes were read
         since_ms = int((time.time() - AUDITED_S) * 1e3)
         happened = totals_from_audit(client.get("/admin/api/activity", {"since": since_ms, "buckets": 1}))
-    nodes: Sequence[JsonObject] = ()
-    try:
-        nodes = client.get("/admin/api/nodes")["nodes"]
-    except CommandError as failure:
-        if failure.code != NotFound.code:  # nodes do not list nodes
-            raise
-    clock = time.strftime("%H:%M:%S")
+    listed = client.find("/admin/api/nodes")  # nodes do not list nodes
+    nodes, clock = listed["nodes"] if listed else (), time.strftime("%H:%M:%S")
     return make_frame(after, happened, url=client.url, clock=clock, nodes=nodes)

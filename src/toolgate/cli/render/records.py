@@ -94,9 +94,13 @@ def render_budgets(budgets: Sequence[JsonObject], now_s: float) -> RenderableTyp
 
 
 def render_key_budgets(key: JsonObject) -> RenderableType:
-    limits = [f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit]
-    quotas = f" has quotas: {', '.join(limits)}" if limits else " has no quotas"
-    return ui.done("key ", ui.bold(key["key_id"]), quotas)
+    limits = _join_limits(key)
+    return ui.done("key ", ui.bold(key["key_id"]), f" has quotas: {limits}" if limits else " has no quotas")
+
+
+def _join_limits(key: JsonObject) -> str:
+    budgets = (key.get("budgets") or {}).items()
+    return ", ".join(f"{limit:,} {name_budget(name)}" for name, limit in budgets if limit)
 
 
 def name_budget(budget: str) -> str:
@@ -149,18 +153,14 @@ def render_profiles(profiles: Sequence[JsonObject]) -> RenderableType:
 
 def render_profile(profile: JsonObject) -> RenderableType:
     """One profile: its version, and the next one during a rollout."""
-    facts = {"profile": ui.bold(profile["profile_id"]), **_list_selection(profile)}
+    about = {"profile": ui.bold(profile["profile_id"]), **_list_selection(profile)}
+    facts = ui.fact_table({**about, "revision": profile.get("revision")}, ui.DIM)
     rollout = profile.get("rollout")
     if not rollout:
-        return ui.fact_table({**facts, "revision": profile.get("revision")}, ui.DIM)
+        return facts
     share = f"{rollout['share']} % of {rollout.get('by', 'caller')}s"
-    return ui.stack_parts(
-        ui.fact_table({**facts, "revision": profile.get("revision")}, ui.DIM),
-        Group(
-            Text("next version", style=f"bold {ui.WARN}"),
-            ui.indent(ui.fact_table({"share": share, **_list_selection(rollout)}, ui.DIM)),
-        ),
-    )
+    following = ui.fact_table({"share": share, **_list_selection(rollout)}, ui.DIM)
+    return ui.stack_parts(facts, Group(Text("next version", style=f"bold {ui.WARN}"), ui.indent(following)))
 
 
 def _list_selection(version: JsonObject) -> dict[str, Any]:
@@ -209,7 +209,6 @@ def render_keys(keys: Sequence[JsonObject], now_s: float) -> RenderableType:
 
 def render_key(key: JsonObject, now_s: float) -> RenderableType:
     """Everything about one key but the key itself, which the gateway does not have."""
-    limits = (f"{limit:,} {name_budget(name)}" for name, limit in (key.get("budgets") or {}).items() if limit)
     return ui.fact_table(
         {
             "key": ui.bold(key["key_id"]),
@@ -217,7 +216,7 @@ def render_key(key: JsonObject, now_s: float) -> RenderableType:
             "expires": _render_expiry(key.get("expires_at_s"), now_s),
             "reaches": _render_reach(key),
             "default task": key.get("default_task"),
-            "quotas": ", ".join(limits),
+            "quotas": _join_limits(key),
             "integrations": key.get("integrations"),
             "revision": key.get("revision"),
         },
