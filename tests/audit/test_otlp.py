@@ -12,7 +12,6 @@ import pytest
 
 from tests.scenarios.collector import Collector
 from toolgate.audit.events import AdminRecorded, CallRecorded, CallStarted
-from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.audit.otlp import AuditExport
 from toolgate.telemetry.spans import ExportRejected
@@ -59,11 +58,11 @@ class Taker:
 @asynccontextmanager
 async def exported(directory: Path, taker: Taker) -> AsyncIterator[Journal]:
     path = directory / "audit.jsonl"
-    with closing(Journal(path)) as journal, closing(LogTail(path)) as tail:
+    with closing(Journal(path)) as journal:
         export = AuditExport(
             taker.send, directory / "audit.otlp", resource={"service.name": "toolgate"}, log=journal.name
         )
-        async with follow_log(journal, export.deliver, who="it", tail=tail, retry_s=0.01):
+        async with follow_log(journal, export.deliver, who="it", retry_s=0.01):
             yield journal
 
 

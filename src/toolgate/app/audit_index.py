@@ -11,7 +11,7 @@ from toolgate.app.components import run_in_background, wall_clock_ms
 from toolgate.audit.index.index import AuditIndex, open_sqlite_index
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import prepare_tables
-from toolgate.audit.log.files import LineBatch, LogChunk, parse_line
+from toolgate.audit.log.files import LogChunk, parse_lines
 from toolgate.audit.log.journal import EMPTY_CHUNK, Journal, follow_log
 from toolgate.errors import ToolgateError
 from toolgate.lazy_modules import load_lazily
@@ -30,12 +30,9 @@ _log: Final = logging.getLogger(__name__)
 async def open_index(settings: Settings, journal: Journal) -> AsyncIterator[AuditIndex]:
     """The index of all events: of this process, and of the nodes that forward theirs."""
 
-    def parse(read: LogChunk) -> LineBatch:
-        parsed = map(parse_line, read.lines)
-        return LineBatch(read.after, read.upto, [line for line in parsed if line is not None])
-
     async def deliver(read: LogChunk) -> int:
-        return await index.add(await asyncio.to_thread(parse, read), node="", log=journal.name)
+        batch = await asyncio.to_thread(parse_lines, read.lines, after=read.after, upto=read.upto)
+        return await index.add(batch, node="", log=journal.name)
 
     if settings.database is None:
         opening = open_sqlite_index(settings.data_dir / INDEX_FILE)

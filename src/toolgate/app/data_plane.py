@@ -163,11 +163,12 @@ async def open_gateway(
         enter = stack.enter_async_context
         stack.enter_context(open_loop_lag(metrics))
         tracing = await enter(open_traces(settings, context.environ))
-
-        def named() -> Collection[str] | None:
-            return list_package_hashes(gateway.snapshot)
-
-        opening = open_connectors(context, authorizer=authorizer, fetch=fetch, named=named)
+        opening = open_connectors(
+            context,
+            authorizer=authorizer,
+            fetch=fetch,
+            named=lambda: list_package_hashes(gateway.snapshot),
+        )
         openers, warden, unpacked = await enter(opening)
 
         def changed(server_id: str) -> None:

@@ -13,7 +13,6 @@ from contextlib import (
     AsyncExitStack,
     ExitStack,
     asynccontextmanager,
-    closing,
     contextmanager,
 )
 from functools import partial
@@ -21,7 +20,6 @@ from typing import Final
 from urllib.parse import unquote
 
 from toolgate.app.components import call_regularly, wall_clock_ms
-from toolgate.audit.log.files import LogTail
 from toolgate.audit.log.journal import Journal, follow_log
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
@@ -134,9 +132,7 @@ async def open_exported_journal(settings: Settings, metrics: Metrics) -> AsyncIt
             export = audit.AuditExport(
                 send, settings.data_dir / "audit.otlp", resource=resource, log=journal.name
             )
-            tail = stack.enter_context(closing(LogTail(settings.data_dir / AUDIT_FILE)))
-            following = follow_log(journal, export.deliver, who="the collector", tail=tail)
-            await stack.enter_async_context(following)
+            await stack.enter_async_context(follow_log(journal, export.deliver, who="the collector"))
         yield journal
 
 

@@ -126,6 +126,17 @@ def parse_line(raw: bytes) -> AuditLine | None:
         return None
 
 
+def parse_lines(lines: Sequence[bytes], *, after: int, upto: int) -> LineBatch:
+    """The valid lines between two numbers, in order."""
+    found, newest = [], after
+    for raw in lines:
+        line = parse_line(raw)
+        if line is not None and newest < line.seq <= upto:
+            found.append(line)
+            newest = line.seq
+    return LineBatch(after, upto, found)
+
+
 def make_seal(prev: str, lines: EncodedLines) -> Seal:
     return Seal(lines.upto, prev, compute_digest(prev, lines.text), lines.of)
 

@@ -19,7 +19,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -126,13 +126,11 @@ def _read_end(path: Path) -> Iterator[bytes]:
 
 
 def _read_from(path: Path, scan_from: int) -> Iterator[bytes]:
-    tail, after = LogTail(path), max(0, scan_from - 1)
-    try:
+    after = max(0, scan_from - 1)
+    with closing(LogTail(path)) as tail:
         while lines := (read := tail.read(after)).lines:
             yield from lines
             after = read.upto
-    finally:
-        tail.close()
 
 
 class Journal:
@@ -140,6 +138,7 @@ class Journal:
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES, keep: int = KEEP_FILES) -> None:
         """Continue the log at `path`, or begin one. Raises OSError."""
+        self.path = path
         self.name = (read_name(path) if files.last_sequence(path) else None) or _make_name(path)
         """A new log gets a new name, so that a number in it never means two events."""
         self.kept_lines = rotate_bytes * keep // _LINE_BYTES
@@ -161,7 +160,6 @@ class Journal:
             first_sequence=last + 1,
             on_written=self._on_written,
         )
-        self.tail = LogTail(path)
         self.written = asyncio.Event()
         """Set when more is written, and then replaced by a new event."""
         self.taken: dict[str, int] = {}
@@ -175,7 +173,6 @@ class Journal:
     def close(self) -> None:
         """Write held lines, and close the file."""
         self.log.close()
-        self.tail.close()
 
     def _on_written(self) -> None:
         self.written.set()
@@ -229,22 +226,20 @@ async def follow_log(
     deliver: Deliver,
     *,
     who: str,
-    tail: LogTail | None = None,
     retry_s: float = FIRST_DELAY_S,
     gather_s: float = GATHER_S,
 ) -> AsyncIterator[None]:
-    """Deliver all written lines, in order, while the block runs. `who`: the follower's name in log messages.
-
-    `tail`: one reader for each follower, if there are several: each keeps its own position.
-    """
-    follower = LogFollower(journal, deliver, who, tail or journal.tail, retry_s, gather_s)
-    running = asyncio.create_task(follower.run())
-    try:
-        yield
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-        await follower.finish()
+    """Deliver all written lines, in order, while the block runs. `who`: the follower's name in log
+    messages."""
+    with closing(LogTail(journal.path)) as tail:
+        follower = LogFollower(journal, deliver, who, tail, retry_s, gather_s)
+        running = asyncio.create_task(follower.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await follower.finish()
 
 
 @dataclass(eq=False)

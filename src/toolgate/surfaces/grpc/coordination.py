@@ -7,7 +7,6 @@ but only under the node ids that its key allows. Messages of nodes are bounded a
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final, cast, get_args
 
@@ -15,7 +14,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from toolgate.audit.events import MAX_NUMBER
-from toolgate.audit.log.files import MAX_LINE_BYTES, AuditLine, LineBatch, parse_line
+from toolgate.audit.log.files import MAX_LINE_BYTES, parse_lines
 from toolgate.errors import InvalidRecord, InvalidRequest
 from toolgate.govern.control import Control
 from toolgate.model import principals
@@ -190,23 +189,11 @@ async def record_events(call: RpcCall[node_pb2.RecordEventsRequest]) -> node_pb2
         raise InvalidRequest(f"the piece of a log has more than {MAX_EVENTS} events")
     if sent.after > sent.upto or sent.upto > MAX_NUMBER:
         raise InvalidRequest("`upto` must be at least `after`, and both within the log")
-    lines = await asyncio.to_thread(parse_events, sent.events, after=sent.after, upto=sent.upto)
-    if len(lines) < len(sent.events):
-        _log.warning("node `%s` sent %d invalid audit events", node, len(sent.events) - len(lines))
-    batch = LineBatch(sent.after, sent.upto, lines)
+    batch = await asyncio.to_thread(parse_lines, sent.events, after=sent.after, upto=sent.upto)
+    if invalid := len(sent.events) - len(batch.lines):
+        _log.warning("node `%s` sent %d invalid audit events", node, invalid)
     taken = await call.control.audit_index.add(batch, node=node, log=sent.log)
     return node_pb2.RecordEventsResponse(taken=taken)
-
-
-def parse_events(sent: Sequence[bytes], *, after: int, upto: int) -> Sequence[AuditLine]:
-    """The valid events of the piece, in order."""
-    lines = []
-    for raw in sent:
-        line = parse_line(raw)
-        if line is not None and after < line.seq <= upto:
-            lines.append(line)
-            after = line.seq
-    return lines
 
 
 def coordination_rpcs() -> tuple[Rpc, ...]:
