@@ -7,7 +7,7 @@ model, policy and budgets. `ChatContext` then holds everything that stays fixed 
 
 - `scope.py`        policy, upstream, budgets and tool names of one request
 - `session.py`      `ChatContext`, `ChatSession`, running tool calls, token quotas of models
-- `completions.py`  the session of the Chat Completions API; hidden turns, sealed into call ids
+- `completions.py`  the session of the Chat Completions API
 
 Never parses HTTP, never keeps state between two requests, and never runs a tool outside the caller's view.
 """

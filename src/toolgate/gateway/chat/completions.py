@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from toolgate.chat.completions import ClientCompletion, Transcript, build_extension, select_handed_calls
-from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden
 from toolgate.chat.injection import InjectedTools, inject_tools
 from toolgate.chat.model_completion import ModelCompletion, add_usage, parse_completion
 from toolgate.chat.requests import ChatRequest, check_choice
@@ -18,7 +17,6 @@ from toolgate.chat.streamed_completion import CompletionAssembler, CompletionDel
 from toolgate.chat.tool_calls import ToolCall
 from toolgate.chat.tool_loop import PromptModel, ToolLoop
 from toolgate.errors import InvalidChat
-from toolgate.gateway.auth.signing import SealedIds, Signer
 from toolgate.gateway.chat.scope import ChatScope, build_tool_table
 from toolgate.gateway.chat.session import CALLER_TOOL_PREFIX, ChatContext, ChatOutcome, ChatSession, ModelTurn
 from toolgate.gateway.gateway import Gateway
@@ -29,24 +27,6 @@ from toolgate.upstream.models.client import ModelRequest, ModelResponse
 COMPLETIONS_PATH: Final = "/chat/completions"
 
 OnDelta = Callable[[CompletionDelta], Awaitable[None]]
-
-
-class SealedTurns:
-    """Seals hidden turns into the id of the first call that the client gets, so any node can restore them.
-
-    The gateway drops a turn that does not open; its calls never run again. `wall_s` is the time of day.
-    """
-
-    def __init__(self, signer: Signer, wall_s: Callable[[], float]) -> None:
-        self._ids = SealedIds(signer, wall_s, b"chat-turn")
-
-    def seal(self, turn: HiddenTurn, *, principal_id: str) -> str:
-        return self._ids.seal(ID_PREFIX, encode_hidden(turn), principal_id=principal_id)
-
-    def open(self, call_id: str, *, principal_id: str) -> HiddenTurn | None:
-        """Return the turn in `call_id`; None if it is invalid, expired or sealed for another principal."""
-        data = self._ids.open(ID_PREFIX, call_id, principal_id=principal_id)
-        return None if data is None else decode_hidden(data)
 
 
 class CompletionSession(ChatSession):

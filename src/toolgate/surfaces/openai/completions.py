@@ -7,14 +7,13 @@ gateway ran.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from toolgate.chat.client_tools import check_other_tools
 from toolgate.chat.completions import ClientCompletion, encode_completion
-from toolgate.chat.hidden_turns import restore_turns
+from toolgate.chat.hidden_turns import ID_PREFIX, HiddenTurn, decode_hidden, encode_hidden, restore_turns
 from toolgate.chat.injection import InjectedTools
 from toolgate.chat.requests import (
     ChatRequest,
@@ -26,7 +25,8 @@ from toolgate.chat.requests import (
 from toolgate.chat.streamed_completion import CompletionDelta
 from toolgate.chat.tool_loop import PromptModel
 from toolgate.errors import ToolgateError
-from toolgate.gateway.chat.completions import CompletionSession, SealedTurns, check_single_choice, offer_tools
+from toolgate.gateway.auth.signing import SealedIds
+from toolgate.gateway.chat.completions import CompletionSession, check_single_choice, offer_tools
 from toolgate.gateway.chat.scope import ChatScope, count_chat
 from toolgate.gateway.chat.session import ChatContext, ChatOutcome, ModelTurn, ToolEvent
 from toolgate.gateway.scope.view import View
@@ -43,6 +43,7 @@ from toolgate.surfaces.openai.exchange import (
 )
 
 SURFACE: Final = "chat"  # the name of this endpoint in the audit log
+PURPOSE: Final = b"chat-turn"  # of the ids that hold hidden turns
 _PAUSE: Final = msgspec.Raw(b'"\\n\\n"')
 _EMPTY_TEXTS: Final = (b"null", b'""')
 _SHARED: Final = frozenset({"id", "created", "model", "system_fingerprint", "service_tier"})
@@ -83,9 +84,13 @@ async def _serve_chat(exchange: ChatExchange, sent: ChatRequest, scope: ChatScop
 
 
 async def _restore_turns(exchange: ChatExchange, request: ChatRequest) -> ChatRequest:
-    """Restore the hidden parts of earlier turns."""
-    turns = SealedTurns(exchange.services.signer, exchange.services.wall_s)
-    open_turn = partial(turns.open, principal_id=exchange.fingerprint)
+    """Restore the hidden parts of earlier turns. Drops a turn that does not open; it never runs again."""
+    ids = SealedIds(exchange.services.signer, exchange.services.wall_s, PURPOSE)
+
+    def open_turn(call_id: str) -> HiddenTurn | None:
+        data = ids.open(ID_PREFIX, call_id, principal_id=exchange.fingerprint)
+        return None if data is None else decode_hidden(data)
+
     messages = await exchange.parse(lambda: restore_turns(request.messages, open_turn))
     return replace(request, messages=messages)
 
@@ -127,8 +132,9 @@ class _HttpSession(CompletionSession):
         hidden = self.transcript.hide_turn(outcome.handed) if outcome.handed else None
         first_id = None  # the client sees everything
         if hidden is not None and not hidden.is_empty:
-            turns = SealedTurns(self._exchange.services.signer, self._exchange.services.wall_s)
-            first_id = turns.seal(hidden, principal_id=self._exchange.fingerprint)
+            services, principal_id = self._exchange.services, self._exchange.fingerprint
+            ids = SealedIds(services.signer, services.wall_s, PURPOSE)
+            first_id = ids.seal(ID_PREFIX, encode_hidden(hidden), principal_id=principal_id)
         completion = self.complete(outcome, self._head, extension=extension, first_id=first_id)
         return replace(completion, is_legacy=self._is_legacy)
 
