@@ -8,7 +8,7 @@ bounded, name their server, and have no invisible characters.
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from toolgate.catalog.checks import encode_canonical, to_stateful_schema
 from toolgate.errors import ServerUnavailable, ToolgateError
 from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
 from toolgate.model.protocol import LIST_MEMBERS
-from toolgate.model.tools import Listing, ListKind, Revision, ToolDefinition
+from toolgate.model.tools import Listing, ListKind, Revision, ServerTools, ToolDefinition
 
 MAX_INSTRUCTIONS: Final = 16_384  # characters of one server: the limit of a description
 MAX_MERGED_EACH: Final = 2_048
@@ -25,12 +25,6 @@ MAX_MERGED: Final = 8_192  # of all servers of a scope together: about 2,000 tok
 
 _VISIBLE_CONTROLS: Final = "\n\t"
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-
-
-class ServerInstructions(NamedTuple):
-    server_id: str
-    display_name: str
-    text: str
 
 
 def clean_instructions(text: str) -> str:
@@ -43,19 +37,18 @@ def clean_instructions(text: str) -> str:
     return _truncate("".join(kept).strip(), MAX_INSTRUCTIONS)
 
 
-def compose_instructions(
-    notes: Sequence[str], servers: Sequence[ServerInstructions], *, is_single: bool
-) -> str:
+def compose_instructions(notes: Sequence[str], servers: Sequence[ServerTools], *, is_single: bool) -> str:
     """The notes, then each server's text under its name. At the path of one server: only its text."""
-    texts = [server.text for server in servers] if is_single else list(_merge_servers(servers))
+    texts = [server.instructions for server in servers] if is_single else list(_merge_servers(servers))
     return "\n\n".join([" ".join(notes), *texts] if notes else texts)
 
 
-def _merge_servers(servers: Sequence[ServerInstructions]) -> Iterable[str]:
+def _merge_servers(servers: Sequence[ServerTools]) -> Iterable[str]:
     left = MAX_MERGED
     for position, server in enumerate(servers):
-        title = f" ({server.display_name})" if server.display_name else ""
-        text = f"Server `{server.server_id}`{title}:\n{_truncate(server.text, MAX_MERGED_EACH)}"
+        record = server.record
+        title = f" ({record.display_name})" if record.display_name else ""
+        text = f"Server `{record.server_id}`{title}:\n{_truncate(server.instructions, MAX_MERGED_EACH)}"
         if len(text) > left:
             yield f"Instructions of {len(servers) - position} more servers are omitted."
             return

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from toolgate.catalog.encoding import (
-    ServerInstructions,
     compose_instructions,
     encode_definition,
     encode_listing,
@@ -110,11 +109,7 @@ class View:
             "templates": self.templates,
         }
         servers = [snapshot.servers[server_id] for server_id in scope.servers]
-        self._instructing = tuple(
-            ServerInstructions(offer.record.server_id, offer.record.display_name, offer.instructions)
-            for offer in servers
-            if offer.instructions
-        )
+        self._instructing = [offer for offer in servers if offer.instructions]
         self.is_partial = any(offer.state == "pending" for offer in servers)
         # Server id and status of each server when a list is sent, for metrics.
         self.injections = () if is_finding else tuple(_injections(scope, servers))
@@ -147,7 +142,7 @@ class View:
             return " ".join(notes)
         tables = (self.tools, self.prompts, self.resources, self.templates)
         seen = {route.server_id for table in tables for route in table.values()}
-        servers = [one for one in self._instructing if one.server_id in seen]
+        servers = [one for one in self._instructing if one.record.server_id in seen]
         return compose_instructions(notes, servers, is_single=bool(self.caller.only_server))
 
     @property
