@@ -13,6 +13,7 @@ part of a template moves all of them at once.
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -36,9 +37,8 @@ _SIMPLE: Final = re.compile(r"[A-Za-z0-9_.%]+")
 
 def measure_work(template: str) -> int:
     """The work of matching a URI with a template, in characters."""
-    head, *rest = _EXPRESSION.split(template)
-    del head  # compared in one step
-    return sum(_EXPRESSION_WORK + len(literal) for literal in rest[1::2])
+    # What precedes the first expression is compared in one step.
+    return sum(_EXPRESSION_WORK + len(literal) for literal in _EXPRESSION.split(template)[2::2])
 
 
 class UriTemplate:
@@ -115,7 +115,6 @@ _AUTHORITY: Final = re.compile(
 )
 _NEEDS_HOST: Final = re.compile(r"(?:https?|wss?|ftp):", re.IGNORECASE)
 _HAS_HOST: Final = re.compile(r"[^:]*:[/\\]*[^/\\?#]")
-_EXPRESSION_SLOT: Final = re.compile(r"\{[^{}]+\}")
 _TIMESTAMP: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)$"
 
 _ADORNMENTS: Final[Mapping[str, Any]] = {"title": str, "icons": list[checks.Icon], "_meta": dict[str, Any]}
@@ -158,15 +157,11 @@ def check_resources(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
 def check_templates(server_id: str, raws: Sequence[bytes]) -> CheckedListings:
     """The templates of a server by text, and the quarantined ones with the reasons."""
     listings, quarantined = _check_all(_TEMPLATES, server_id, raws)
-    kept: dict[str, Listing] = {}
-    left_out: dict[str, str] = {}
-    work = 0
-    for template, listing in listings.items():
-        work += measure_work(template)
-        if work <= MAX_WORK:
-            kept[template] = listing
-        else:
-            left_out[RESOURCE + template] = "earlier templates use up the limit for matching"
+    totals = accumulate(map(measure_work, listings))
+    pairs = zip(listings.items(), totals, strict=True)
+    kept = {template: listing for (template, listing), work in pairs if work <= MAX_WORK}
+    why = "earlier templates use up the limit for matching"
+    left_out = {RESOURCE + template: why for template in listings if template not in kept}
     return MappingProxyType(kept), MappingProxyType({**quarantined, **left_out})
 
 
@@ -229,7 +224,7 @@ def _check_uri(uri: str) -> None:
 
 def _check_template(template: str) -> None:
     _check_absolute(template, MAX_TEMPLATE_BYTES)
-    literal, expressions = _EXPRESSION_SLOT.subn("", template)
+    literal, expressions = _EXPRESSION.subn("", template)
     if "{" in literal or "}" in literal:
         raise InvalidDefinition("its braces are unbalanced")
     if expressions > MAX_EXPRESSIONS:

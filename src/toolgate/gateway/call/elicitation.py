@@ -25,7 +25,7 @@ from toolgate.errors import (
     ToolgateError,
 )
 from toolgate.model.approvals import ApprovalRequest
-from toolgate.model.json_text import UNREADABLE, encode_raw, escape_invisible, format_json
+from toolgate.model.json_text import UNREADABLE, decode_members, encode_raw, escape_invisible, format_json
 from toolgate.model.protocol import CAPABILITY_OF
 from toolgate.registry.approvals import ApprovalVerdict
 from toolgate.upstream.connection.contract import CALL_CEILING_S, ClientChannel, Params, RpcResponse
@@ -63,7 +63,6 @@ class _ElicitResult(msgspec.Struct):
 
 _decode_request = msgspec.json.Decoder(_InputRequest).decode
 _decode_capabilities = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).decode
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_elicitation = msgspec.json.Decoder(_Elicitation).decode
 _decode_result = msgspec.json.Decoder(_ElicitResult).decode
 
@@ -149,7 +148,7 @@ def _parse_requests(needed: InputRequired) -> dict[str, _InputRequest]:
     for key, raw in needed.input_requests.items():
         try:
             request = requests[key] = _decode_request(raw)
-            _decode_object(request.params)
+            decode_members(request.params)
         except UNREADABLE as exc:
             raise ServerUnavailable("the server sent an invalid input request") from exc
         if request.method not in CAPABILITY_OF:
