@@ -239,19 +239,15 @@ class HttpServerConnection(asyncio.Protocol):
         responder = HttpResponder(self.transport, self._drained, keeps_alive=keeps_alive, has_body=has_body)
         if self.running is None:
             self._start(request, responder)
-        elif self._has_room(request):
-            self._waiting.append((request, responder))
-        else:
+            return
+        # All waiting bodies together are at most as large as one may be.
+        waiting = [len(one.body) for one, _ in self._waiting]
+        if len(waiting) >= MAX_PIPELINED or sum(waiting) + len(body) > MAX_BODY_BYTES:
             raise InvalidRequest(
                 f"more than {MAX_PIPELINED} requests are pipelined on one connection",
                 hint="wait for responses, or open another connection",
             )
-
-    def _has_room(self, request: HttpRequest) -> bool:
-        """Whether another request may wait. All waiting bodies together are at most as large as one may
-        be."""
-        waiting = [len(one.body) for one, _ in self._waiting]
-        return len(waiting) < MAX_PIPELINED and sum(waiting) + len(request.body) <= MAX_BODY_BYTES
+        self._waiting.append((request, responder))
 
     def _remember(self, request: HttpRequest, first: bytes) -> None:
         """Remember the head of a plain request that arrived alone and in one piece, `first`.
