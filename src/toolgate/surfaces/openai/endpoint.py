@@ -17,7 +17,6 @@ from toolgate.gateway.auth.identity import Identities, credential_lapsed, reache
 from toolgate.gateway.auth.issuer import KEYS_ONLY, ResourceMetadata
 from toolgate.model.chat import ChatUpstream
 from toolgate.model.json_text import Members, decode_members
-from toolgate.model.principals import Principal
 from toolgate.surfaces.http import parsing
 from toolgate.surfaces.http.messages import HttpRequest, Responder, error_headers, trace_request
 from toolgate.surfaces.openai.completions import serve_completions
@@ -59,14 +58,19 @@ class ChatEndpoint:
         request_id = f"req_{secrets.token_hex(16)}"
         try:
             parsing.reject_repeated_headers(request, _SINGLE_HEADERS)
-            principal = await self._authenticate(request)
+            principal = await self._identities.authenticate(
+                read_authorization(request),
+                peer=request.peer,
+                path=request.path,
+                trusts_local=not request.is_from_elsewhere,
+            )
+            if not reaches(principal.role, "agent"):
+                raise Forbidden(f"role `{principal.role}` may not use the chat API")
             target = parse_target(request)
             method, handler = self._routes[target.resource]
             if request.method != method:
-                hint, data = f"use {method}", {"allowed": [method]}
-                raise MethodNotAllowed(
-                    f"this path has no method `{request.method[:20]}`", hint=hint, data=data
-                )
+                message = f"this path has no method `{request.method[:20]}`"
+                raise MethodNotAllowed(message, hint=f"use {method}", data={"allowed": [method]})
             if method == "POST":
                 parsing.check_json_media(request)
             # Close the connections to upstreams that the newest snapshot no longer has.
@@ -115,17 +119,6 @@ class ChatEndpoint:
             if deadline.expired():
                 raise credential_lapsed() from None
             raise
-
-    async def _authenticate(self, request: HttpRequest) -> Principal:
-        principal = await self._identities.authenticate(
-            read_authorization(request),
-            peer=request.peer,
-            path=request.path,
-            trusts_local=not request.is_from_elsewhere,
-        )
-        if not reaches(principal.role, "agent"):
-            raise Forbidden(f"role `{principal.role}` may not use the chat API")
-        return principal
 
 
 async def serve_models(exchange: ChatExchange) -> None:
