@@ -9,7 +9,7 @@ parses a request, calls one function here and encodes its result, so REST and gR
 - `pins.py`, `approvals.py`      tools that changed since approval; pending approvals of calls
 - `packages.py`, `package_install.py`  uploads, installs and removes archives and modules
 - `catalog_projection.py`, `catalog.py`, `visibility.py`  the catalog, as each caller may see it
-- `audit.py`, `least_privilege.py`     queries of the audit index; least policies, unused grants
+- `least_privilege.py`                 least policies by the audit index, unused grants
 - `integrations.py`, `invocations.py`, `watches.py`       callers' integrations, runs and watches
 
 Never calls a tool, and never opens a connection to a server. Never imports a surface.

@@ -5,25 +5,35 @@ formula to a spreadsheet. JSON lines contain no character that a terminal or an 
 export is streamed, so its size costs no memory.
 """
 
+import asyncio
 import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from toolgate.audit.events import Outcome, ScopeOffered
-from toolgate.audit.index.tables import MAX_KEY_CHARS, EventFilter, EventPosition, EventType, IndexedEvent
-from toolgate.errors import InvalidRequest, SessionLimit
-from toolgate.govern.audit import PAGE, EventTail, export_pages, read_event
+from toolgate.audit.index.tables import (
+    MAX_KEY_CHARS,
+    EventFilter,
+    EventPosition,
+    EventType,
+    IndexedEvent,
+    parse_event_id,
+)
+from toolgate.errors import InvalidRequest, NotFound, SessionLimit
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
 from toolgate.surfaces.rest.framework import response, streams
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, describe_paging, join_quoted
 from toolgate.surfaces.rest.framework.response import EVENTS, NextCursor, ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import get
+
+PAGE: Final = 100  # some screens of the console
 
 
 class ExclusionShown(ResponseShape, frozen=True, kw_only=True):
@@ -252,6 +262,31 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
     return AuditResponse(events=[show_event(one) for one in shown], next_cursor=more)
 
 
+@dataclass(slots=True)
+class EventTail:
+    """Events in the order in which they are indexed. A cancelled wait loses no event."""
+
+    control: Control
+    only: EventFilter
+    after: int
+
+    def __aiter__(self) -> "EventTail":
+        return self
+
+    async def __anext__(self) -> Sequence[IndexedEvent]:
+        index, limits = self.control.audit_index, self.control.limits
+        while True:
+            news = index.news
+            found = await index.following(self.only, after=self.after, limit=limits.export_page)
+            self.after = found.position
+            if found.events:
+                return found.events
+            # Events of this process wake it; it polls for those of other replicas.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.tail_poll_s):
+                    await news.wait()
+
+
 @get(
     "/admin/api/audit/events",
     "viewer",
@@ -349,20 +384,28 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
 
 
 async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> response.Events:
-    """Yield the file in pieces. The first piece has the first page, so an invalid request fails as usual."""
-    head, count, most = chosen.head, 0, control.limits.max_export
-    async with aclosing(export_pages(control, only)) as pages:
-        async for page in pages:
-            yield head + chosen.rows([show_event(one) for one in page])
-            head, count = b"", count + len(page)
-    if count >= most:
-        note = f"stopped after {most} events: to get older events, set `until` to the last `at_ms`"
-        yield chosen.note(note)
+    """Yield the file in pieces, a page each, so that an invalid request fails with the first one as usual."""
+    limits, head, before = control.limits, chosen.head, None
+    left = limits.max_export
+    while left > 0:
+        limit = min(limits.export_page, left)
+        page = await control.audit_index.page(only, before=before, limit=limit)
+        yield head + chosen.rows([show_event(one) for one in page])
+        if len(page) < limit:
+            return
+        head, before, left = b"", page[-1].place, left - limit
+    most = limits.max_export
+    yield chosen.note(f"stopped after {most} events: to get older events, set `until` to the last `at_ms`")
 
 
 @get("/admin/api/audit/{event_id}", "viewer", "Read an audit event")
 async def show_story(control: Control, call: RestCall[None]) -> AuditStoryResponse:
     """One event with all fields, and related events of its session, invocation, request or approval, in
     order."""
-    event, around = await read_event(control, call.ids["event_id"])
+    index, event_id = control.audit_index, call.ids["event_id"]
+    place = parse_event_id(event_id)
+    event = None if place is None else await index.find(*place)
+    if event is None:
+        raise NotFound(f"no event `{event_id[:40]}`", hint="the index drops events after `audit.days`")
+    around = await index.around(event)
     return AuditStoryResponse(event=show_event(event), around=list(map(show_event, around)))

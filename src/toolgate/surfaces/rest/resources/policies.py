@@ -11,10 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
+from toolgate.audit.index.activity import VersionCalls
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.catalog.naming import join_tool_name
 from toolgate.errors import Compacted, InvalidRecord
-from toolgate.govern.audit import read_version_calls
 from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record, show_record
@@ -200,7 +200,8 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsRe
     assert isinstance(profile, Profile)
     until_ms = control.clock_ms()
     since_ms = call.number_or("since", max(0, until_ms - DAY_MS))
-    found = await read_version_calls(control, profile, since_ms=since_ms, until_ms=until_ms)
+    async with control.audit_index.counting:
+        found = await control.audit_index.versions(profile.profile_id, since_ms=since_ms, until_ms=until_ms)
     rollout, by = profile.rollout, None if profile.rollout is None else profile.rollout.by
     sides: dict[int, tuple[Side | None, int]] = {profile.version: (None, 100)}
     if rollout is not None:
@@ -208,7 +209,9 @@ async def compare_versions(control: Control, call: RestCall[None]) -> VersionsRe
             profile.version: ("stable", 100 - rollout.share),
             rollout.version: ("candidate", rollout.share),
         }
-    placed = [(one, *sides.get(one.version, (None, 0))) for one in found]
+    silent = sides.keys() - {one.version for one in found}
+    counted = sorted([*found, *(VersionCalls(version, 0, 0, 0, None, None) for version in silent)])
+    placed = [(one, *sides.get(one.version, (None, 0))) for one in counted]
     versions = [VersionActivity.of(one, side=side, share=share) for one, side, share in placed]
     return VersionsResponse.of(profile, by=by, since_ms=since_ms, until_ms=until_ms, versions=versions)
 

@@ -13,9 +13,10 @@ from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern import least_privilege
-from toolgate.govern.audit import MAX_BUCKETS, list_quota_usage
 from toolgate.govern.control import Control
-from toolgate.model.principals import HolderKind, QuotaName
+from toolgate.model.principals import HolderKind, QuotaHolder, QuotaName
+from toolgate.policy.admission import list_limits, window_at
+from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.learn import UnusedTool
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
@@ -47,11 +48,30 @@ class BudgetsResponse(ResponseShape, frozen=True, kw_only=True):
 @get("/admin/api/budgets", "viewer", "Show rate limits and quotas", query=PAGING)
 async def list_quotas(control: Control, call: RestCall[None]) -> BudgetsResponse:
     """Every rate limit and quota of keys and tasks, and its usage across all nodes."""
-    found = await list_quota_usage(control)
-    # No id contains a space, and a space sorts before the characters of ids.
-    uses, more = call.page().cut(found, lambda use: " ".join((*use.holder, use.budget)))
-    shown = [BudgetUsed.of(one, holder_kind=one.holder.kind, holder_id=one.holder.id) for one in uses]
-    return BudgetsResponse(budgets=shown, next_cursor=more)
+    counts = {(one.holder, one.budget): one.used for one in await control.store.spending.usage()}
+    now_ms, snapshot = control.clock_ms(), control.gateway.snapshot
+    held = [(QuotaHolder("key", key.key_id), key.budgets) for key in snapshot.keys.values()]
+    held += [
+        (QuotaHolder("task", task.task_id), parse_task_policy(task).budgets)
+        for task in snapshot.tasks.values()
+        if "mcp.budgets" in task.config
+    ]
+    found = {
+        # No id contains a space, and a space sorts before the characters of ids.
+        f"{holder.kind} {holder.id} {budget}": BudgetUsed(
+            holder_kind=holder.kind,
+            holder_id=holder.id,
+            budget=budget,
+            limit=limit,
+            used=counts.get((holder, budget), 0),
+            resets_at_ms=window_at(budget, now_ms).ends_ms,
+        )
+        for holder, budgets in held
+        if budgets is not None
+        for budget, limit in list_limits(budgets).items()
+    }
+    uses, more = call.page().cut(sorted(found), str)
+    return BudgetsResponse(budgets=[found[one] for one in uses], next_cursor=more)
 
 
 DAYS: Final = 7  # a week
@@ -157,6 +177,7 @@ class ActivityResponse(ResponseShape, frozen=True, kw_only=True):
 
 
 BUCKETS: Final = 60  # a bar for each of the last minutes of an hour
+MAX_BUCKETS: Final = 500  # a choice: more columns than a chart can show
 _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
 
 
