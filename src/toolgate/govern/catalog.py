@@ -5,16 +5,14 @@ similar name in a hint.
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from toolgate.catalog.rows import CatalogQuality
-from toolgate.errors import NotFound, ToolgateError
+from toolgate.errors import NotFound
 from toolgate.gateway.auth.identity import reaches
 from toolgate.govern.catalog_projection import CatalogProjection
 from toolgate.govern.control import Control
@@ -152,39 +150,3 @@ def find_fallback_rows(catalog: CatalogProjection) -> list[LintFinding]:
         for package_id, quality in sorted(measured.packages.items())
         if quality.fallback
     ]
-
-
-MAX_BATCH: Final = 100  # `BATCH_S` ends a batch of large packages sooner
-BATCH_S: Final = 2.0  # a batch ends after the package that passes this time
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillProgress:
-    done: int
-    """Packages processed, including earlier batches."""
-    total: int
-    changed: int
-    """Packages whose rows this batch changed."""
-    failed: Mapping[str, str]
-    """Package → the error that prevented its rows. The projection retries by itself."""
-    after: str | None
-    """The last package of the batch; None: the backfill is complete."""
-
-
-async def backfill_catalog(control: Control, *, after: str, limit: int) -> BackfillProgress:
-    """Make the rows of up to `limit` packages after the id `after`. After an interruption, run it again."""
-    catalog = control.catalog
-    packages = sorted(control.gateway.snapshot.servers)
-    done, changed, failed = bisect_right(packages, after), 0, {}
-    clock = asyncio.get_running_loop().time
-    end_s = clock() + BATCH_S
-    for package_id in packages[done : done + limit]:
-        try:
-            changed += await catalog.make(package_id)
-        except ToolgateError as exc:
-            failed[package_id] = str(exc)
-        done += 1
-        if clock() >= end_s:
-            break
-    last = packages[done - 1] if done < len(packages) else None
-    return BackfillProgress(done=done, total=len(packages), changed=changed, failed=failed, after=last)

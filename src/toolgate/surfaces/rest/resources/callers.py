@@ -341,12 +341,10 @@ async def set_budgets(control: Control, call: RestCall[QuotasBody]) -> RestRespo
     return RestResponse(show_record(written.stored), revision=written.stored.revision)
 
 
-@delete(KEYS.one_path, "admin", "Delete a key", **_WRITE)
-async def revoke_key(control: Control, call: RestCall[None]) -> collection.Deleted:
+@delete(KEYS.one_path, "admin", "Delete a key", collection.Deleted, **_WRITE)
+async def revoke_key(control: Control, call: RestCall[None]) -> RestResponse | collection.Deleted:
     """Delete a key. The gateway rejects the next request that uses it, also within sessions."""
-    draft = PendingChange(kind="key", id=call.ids["key_id"], sent=None, if_revision=call.if_revision)
-    done = await commit_changes(control, call.caller, [draft])
-    return collection.Deleted.of(done)
+    return await KEYS.delete(control, call)
 
 
 def _set_budgets(body: Mapping[str, Any], budgets: QuotasBody | None) -> dict[str, Any]:

@@ -4,13 +4,15 @@ After `/api/catalog/` comes `search` or the id of a category; a package always h
 category and a package may have the same name. Member names are those that catalog clients have always used.
 """
 
+import asyncio
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
-from toolgate.errors import InvalidRequest, StorageFailed
+from toolgate.errors import InvalidRequest, StorageFailed, ToolgateError
 from toolgate.govern import catalog
 from toolgate.govern.changes.permissions import check_unbounded
 from toolgate.govern.control import Control
@@ -181,6 +183,8 @@ class BackfillResponse(ResponseShape, frozen=True, kw_only=True):
 MAX_QUERY_CHARS: Final = 1_024  # a paragraph; more words only blur the query
 FOUND: Final = 20  # a screen
 BATCH: Final = 20  # keeps a progress bar moving
+MAX_BATCH: Final = 100  # `BATCH_S` ends a batch of large packages sooner
+BATCH_S: Final = 2.0  # a batch ends after the package that passes this time
 
 
 _SEARCH: Final = (
@@ -304,7 +308,7 @@ async def show_quality(control: Control, call: RestCall[None]) -> CatalogQuality
     "admin",
     "Backfill the catalog",
     query=(
-        Parameter("limit", f"Packages in this batch: 1 to {catalog.MAX_BATCH}. Default: {BATCH}.", "number"),
+        Parameter("limit", f"Packages in this batch: 1 to {MAX_BATCH}. Default: {BATCH}.", "number"),
         Parameter("cursor", "The `next_cursor` of the previous batch."),
     ),
     errors=(StorageFailed,),
@@ -316,9 +320,25 @@ async def run_backfill(control: Control, call: RestCall[NoBody]) -> BackfillResp
     start again: finished packages are skipped.
     """
     check_unbounded(call.caller, "the catalog is shared by all callers")
-    page = call.page(default=BATCH)
-    done = await catalog.backfill_catalog(control, after=page.after, limit=min(page.limit, catalog.MAX_BATCH))
-    return BackfillResponse.of(done, next_cursor=None if done.after is None else encode_cursor(done.after))
+    page, packages = call.page(default=BATCH), sorted(control.gateway.snapshot.servers)
+    done, changed, failed = bisect_right(packages, page.after), 0, {}
+    clock = asyncio.get_running_loop().time
+    end_s = clock() + BATCH_S
+    for package_id in packages[done : done + min(page.limit, MAX_BATCH)]:
+        try:
+            changed += await control.catalog.make(package_id)
+        except ToolgateError as exc:
+            failed[package_id] = str(exc)
+        done += 1
+        if clock() >= end_s:
+            break
+    return BackfillResponse(
+        done=done,
+        total=len(packages),
+        changed=changed,
+        failed=failed,
+        next_cursor=encode_cursor(packages[done - 1]) if done < len(packages) else None,
+    )
 
 
 def _show_package(rows: Sequence[CatalogRow], installed: Package | None) -> CatalogPackageShown:
