@@ -46,7 +46,7 @@ SyncEndedSessions = Callable[[Sequence[EndedSession], int], Awaitable[Sequence[E
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ProcessContext:
     """What each process has before it builds its services."""
 

@@ -35,7 +35,7 @@ from toolgate.registry.replication.connection import (
     GrpcControlConnection,
     open_control_connection,
 )
-from toolgate.registry.replication.remote import RemoteApprovals, RemoteInvocations, RemoteQuotas
+from toolgate.registry.replication.remote import RemoteServices
 from toolgate.registry.replication.state import RegistryState
 from toolgate.registry.replication.sync import NodeSync
 from toolgate.settings import Settings
@@ -60,22 +60,21 @@ async def open_node(
         journal = await enter(open_exported_journal(settings, metrics))
         semantic = await enter(open_semantic_search(settings.semantic_model, settings.data_dir))
         connection = await enter(open_control_connection(address))
+        remote = RemoteServices(connection)
         await enter(_forward_audit(journal, connection, node_id=settings.process_id))
 
         def tools_changed() -> None:
             following.reporter.on_change()
 
-        context = components.ProcessContext(
-            settings=settings, environ=environ, audit=journal.log, metrics=metrics
-        )
+        context = components.ProcessContext(settings, environ, journal.log, metrics)
         gateway = await enter(
             data_plane.open_gateway(
                 context,
                 authorizer=data_plane.build_authorizer(context),
                 fetch=connection.read_artifact,
                 services=GatewayServices(
-                    approvals=RemoteApprovals(connection),
-                    quotas=RemoteQuotas(connection),
+                    approvals=remote,
+                    quotas=remote,
                     tool_index=HybridIndex(semantic),
                     on_tools_changed=tools_changed,
                 ),
@@ -104,7 +103,7 @@ async def open_node(
                 context,
                 serving,
                 sessions=sessions,
-                queue=RemoteInvocations(connection),
+                queue=remote,
                 fetch_module=connection.read_module,
                 rest=RestApi(NODE_ENDPOINTS, serving, hint=hint),
             )

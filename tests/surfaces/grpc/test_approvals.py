@@ -13,7 +13,7 @@ from tests.surfaces.rest_world import secret_of
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.approvals import DECLINED, ApprovalVerdict, ElicitedDecision
-from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteApprovals
+from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteServices
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ class Line:
 
 async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
     async with open_grpc_world() as world:
-        approvals, approval_service = world.rest.store.approvals, RemoteApprovals(Line(world))
+        approvals, approval_service = world.rest.store.approvals, RemoteServices(Line(world))
         first = await approval_service.request(ASKED, new_id=NEW)
         waiting = await approval_service.request(ASKED, new_id="f" * 16)
         kept = await approvals.get(NEW)
@@ -57,7 +57,7 @@ async def test_a_node_asks_waits_and_uses_an_approval_through_control() -> None:
 
 async def test_a_node_hears_of_a_denial() -> None:
     async with open_grpc_world() as world:
-        approval_service = RemoteApprovals(Line(world))
+        approval_service = RemoteServices(Line(world))
         await approval_service.request(ASKED, new_id=NEW)
         await world.rest.store.approvals.decide(NEW, is_approved=False, by="key:bob", reason="no")
         denied = await approval_service.request(ASKED, new_id="f" * 16)
@@ -67,7 +67,7 @@ async def test_a_node_hears_of_a_denial() -> None:
 
 async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used() -> None:
     async with open_grpc_world() as world:
-        approval_service = RemoteApprovals(Line(world))
+        approval_service = RemoteServices(Line(world))
         await approval_service.request(ASKED, new_id=NEW)
         strange = await approval_service.settle(
             replace(ASKED, principal="key:eve"), ElicitedDecision(NEW, True), new_id="e" * 16
@@ -87,7 +87,7 @@ async def test_what_was_stated_in_place_at_a_node_is_decided_at_control_and_used
 
 async def test_a_node_is_shown_where_people_reach_the_console() -> None:
     async with open_grpc_world(console_url="https://control.example") as world:
-        verdict = await RemoteApprovals(Line(world)).request(ASKED, new_id=NEW)
+        verdict = await RemoteServices(Line(world)).request(ASKED, new_id=NEW)
 
         assert verdict.console_url == "https://control.example"
 
@@ -96,7 +96,7 @@ async def test_a_node_is_shown_where_people_reach_the_console() -> None:
 async def test_an_id_that_is_none_decides_nothing(approval_id: str) -> None:
     async with open_grpc_world() as world:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await RemoteApprovals(Line(world)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
+            await RemoteServices(Line(world)).settle(ASKED, ElicitedDecision(approval_id, True), new_id=NEW)
 
         assert refusal_of(refused.value) == ("INVALID_ARGUMENT", "invalid_request")
 
@@ -143,7 +143,7 @@ async def test_an_answer_that_a_node_does_not_know_lets_nothing_pass() -> None:
         async def call(self, _method: str, _request: Any, response: Any, *, timeout_s: float = 0) -> Any:
             return response(outcome="granted_by_committee", approval_id=NEW)
 
-    approval_service = RemoteApprovals(Newer())
+    approval_service = RemoteServices(Newer())
 
     assert (await approval_service.request(ASKED, new_id=NEW)).outcome == "waiting"
     assert (

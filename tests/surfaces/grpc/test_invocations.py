@@ -35,7 +35,7 @@ from toolgate.model.tasks import MAX_OUTPUT_BYTES
 from toolgate.proto import node_pb2
 from toolgate.registry.invocations import keep_newest_lines
 from toolgate.registry.replication.connection import ControlAddress, open_control_connection
-from toolgate.registry.replication.remote import RemoteInvocations
+from toolgate.registry.replication.remote import RemoteServices
 from toolgate.surfaces.grpc.reports import MAX_CLAIMED, MAX_COUNT, MAX_TEXT, parse_ending, parse_line
 from toolgate.surfaces.grpc.server import open_grpc_server
 
@@ -46,10 +46,10 @@ SERVICE: Final = "toolgate.v1.NodeService"
 
 
 @asynccontextmanager
-async def open_queue(*worlds: GrpcWorld) -> AsyncIterator[RemoteInvocations]:
+async def open_queue(*worlds: GrpcWorld) -> AsyncIterator[RemoteServices]:
     address = ControlAddress(targets=tuple(world.address for world in worlds), key=secret_of("node"))
     async with asyncio.timeout(DEADLINE_S), open_control_connection(address, jitter=lambda: 0.0) as link:
-        yield RemoteInvocations(link)
+        yield RemoteServices(link)
 
 
 async def test_an_invocation_travels_whole_and_so_does_what_becomes_of_it() -> None:
@@ -156,7 +156,7 @@ async def test_a_node_that_waits_is_let_go_when_control_stops() -> None:
         async with open_grpc_server(world.rest.control, "127.0.0.1:0", drain_s=3_600.0) as bound:
             address = ControlAddress(targets=(bound,), key=secret_of("node"))
             link = await links.enter_async_context(open_control_connection(address))
-            waiting = asyncio.ensure_future(RemoteInvocations(link).claim("edge-1", limit=1, wait_s=30))
+            waiting = asyncio.ensure_future(RemoteServices(link).claim("edge-1", limit=1, wait_s=30))
             await invocations.is_asked.wait()
         with pytest.raises(ControlUnavailable, match="shutting down"):
             await waiting
@@ -264,7 +264,7 @@ async def test_a_report_that_fails_is_for_a_caller_that_runs_it_to_repeat() -> N
     link = Line(failures=1)
 
     with pytest.raises(ControlUnavailable):
-        await RemoteInvocations(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
+        await RemoteServices(link).report("a", 1, lines=[line(1)], ending=SUCCESS)
     assert [one.ending for one in link.sent] == [node_pb2.Ending(**asdict(SUCCESS))]
 
 
@@ -272,10 +272,10 @@ async def test_a_long_log_is_sent_in_parts_until_it_is_lost() -> None:
     lines = [line(n, "x" * MAX_LINE_BYTES) for n in range(300)]
     received, lost = Line(), Line(verdict="lost")
 
-    assert await RemoteInvocations(received).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
+    assert await RemoteServices(received).report("a", 1, lines=lines, ending=SUCCESS) == "go_on"
     assert [one.seq for part in received.sent for one in part.lines] == list(range(300))
     assert [part.HasField("ending") for part in received.sent] == [False, False, True]
-    assert await RemoteInvocations(lost).report("a", 1, lines=lines) == "lost"
+    assert await RemoteServices(lost).report("a", 1, lines=lines) == "lost"
     assert len(lost.sent) == 1
 
 
@@ -284,6 +284,6 @@ async def test_what_control_cannot_mean_is_not_believed() -> None:
     link.claimed = [node_pb2.ClaimedInvocation(invocation_id="a", principal=b'{"id":"x","role":"king"}')]
 
     with pytest.raises(ControlUnavailable):
-        await RemoteInvocations(link).report("a", 1)
+        await RemoteServices(link).report("a", 1)
     with pytest.raises(ControlUnavailable):
-        await RemoteInvocations(link).claim("n1", limit=1)
+        await RemoteServices(link).claim("n1", limit=1)

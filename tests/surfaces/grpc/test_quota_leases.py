@@ -11,7 +11,7 @@ from tests.surfaces.rest_world import secret_of
 from toolgate.errors import ControlUnavailable
 from toolgate.model.principals import MAX_LEASE_REQUESTS, MAX_TOKENS, LeaseRequest, QuotaHolder
 from toolgate.proto import node_pb2
-from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteQuotas
+from toolgate.registry.replication.remote import CALL_TIMEOUT_S, A, RemoteServices
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ class Mute:
 
 async def test_a_node_draws_returns_and_reports_through_control() -> None:
     async with open_grpc_world() as world:
-        bank, spending = RemoteQuotas(Line(world)), world.rest.store.spending
+        bank, spending = RemoteServices(Line(world)), world.rest.store.spending
         calls, tokens = await bank.draw(
             [LeaseRequest(ADA, "calls_per_day", 100), LeaseRequest(ADA, "tokens_per_day", 5, spent=9)]
         )
@@ -94,4 +94,4 @@ async def test_a_request_of_too_many_draws_is_refused() -> None:
 
 async def test_an_answer_without_what_was_asked_for_grants_nothing() -> None:
     with pytest.raises(ControlUnavailable):
-        await RemoteQuotas(Mute()).draw([LeaseRequest(ADA, "calls_per_day", 100)])
+        await RemoteServices(Mute()).draw([LeaseRequest(ADA, "calls_per_day", 100)])

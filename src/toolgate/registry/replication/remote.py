@@ -43,8 +43,8 @@ class ControlCalls(Protocol):
         """Call `method` and return its response. Raises a ToolgateError."""
 
 
-class RemoteInvocations:
-    """An `InvocationQueue` at the control plane."""
+class RemoteServices:
+    """The `InvocationQueue`, `ApprovalService` and `QuotaSource` of the control plane."""
 
     def __init__(self, control: ControlCalls) -> None:
         self._control = control
@@ -70,17 +70,46 @@ class RemoteInvocations:
             for part in _split_lines(lines)
         ]
         for part in parts:
-            if (verdict := await self._report(part)) == "lost":
+            if (verdict := await self._send_report(part)) == "lost":
                 return verdict
         if ending is not None:
             last.ending.CopyFrom(node_pb2.Ending(**asdict(ending)))
-        return await self._report(last)
+        return await self._send_report(last)
 
-    async def _report(self, request: node_pb2.ReportInvocationRequest) -> LeaseVerdict:
+    async def _send_report(self, request: node_pb2.ReportInvocationRequest) -> LeaseVerdict:
         response = await self._control.call("ReportInvocation", request, node_pb2.ReportInvocationResponse)
         if response.verdict not in get_args(LeaseVerdict):
             raise ControlUnavailable("the control plane returned an unknown verdict")
         return cast("LeaseVerdict", response.verdict)
+
+    async def request(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
+        sent = node_pb2.AskApprovalRequest(new_id=new_id, **asdict(request))
+        return await self._request_approval("AskApproval", sent)
+
+    async def settle(
+        self, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
+    ) -> ApprovalVerdict:
+        question = node_pb2.AskApprovalRequest(new_id=new_id, **asdict(request))
+        sent = node_pb2.DecideApprovalRequest(question=question, **decision._asdict())
+        return await self._request_approval("DecideApproval", sent)
+
+    async def _request_approval(self, method: str, request: Message) -> ApprovalVerdict:
+        response = await self._control.call(method, request, node_pb2.AskApprovalResponse)
+        # A newer control plane may have other outcomes. None of them allows a call.
+        is_known = response.outcome in get_args(ApprovalOutcome)
+        outcome = cast("ApprovalOutcome", response.outcome) if is_known else "waiting"
+        others: dict[str, Any] = {name: getattr(response, name) for name in ApprovalVerdict._fields[1:]}
+        return ApprovalVerdict(outcome, **others)
+
+    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
+        request = node_pb2.SpendRequest()
+        for one in requests:
+            sent = one._asdict()
+            request.draws.add(**sent.pop("holder")._asdict(), **sent)
+        response = await self._control.call("Spend", request, node_pb2.SpendResponse)
+        if len(response.drawn) != len(requests):
+            raise ControlUnavailable("the control plane returned too few grants")
+        return [LeaseGrant(one.amount, one.window_ms, one.left_ms) for one in response.drawn]
 
 
 def parse_claimed(sent: node_pb2.ClaimedInvocation, node_id: str) -> Invocation:
@@ -104,46 +133,3 @@ def _split_lines(lines: Sequence[LogLine]) -> list[list[node_pb2.LogLine]]:
         size += sent.ByteSize()
         parts[-1].append(sent)
     return parts
-
-
-class RemoteApprovals:
-    """An `ApprovalService` at the control plane."""
-
-    def __init__(self, control: ControlCalls) -> None:
-        self._control = control
-
-    async def request(self, request: ApprovalRequest, /, *, new_id: str) -> ApprovalVerdict:
-        sent = node_pb2.AskApprovalRequest(new_id=new_id, **asdict(request))
-        return await self._request("AskApproval", sent)
-
-    async def settle(
-        self, request: ApprovalRequest, decision: ElicitedDecision, /, *, new_id: str
-    ) -> ApprovalVerdict:
-        question = node_pb2.AskApprovalRequest(new_id=new_id, **asdict(request))
-        sent = node_pb2.DecideApprovalRequest(question=question, **decision._asdict())
-        return await self._request("DecideApproval", sent)
-
-    async def _request(self, method: str, request: Message) -> ApprovalVerdict:
-        response = await self._control.call(method, request, node_pb2.AskApprovalResponse)
-        # A newer control plane may have other outcomes. None of them allows a call.
-        is_known = response.outcome in get_args(ApprovalOutcome)
-        outcome = cast("ApprovalOutcome", response.outcome) if is_known else "waiting"
-        others: dict[str, Any] = {name: getattr(response, name) for name in ApprovalVerdict._fields[1:]}
-        return ApprovalVerdict(outcome, **others)
-
-
-class RemoteQuotas:
-    """A `QuotaSource` at the control plane."""
-
-    def __init__(self, control: ControlCalls) -> None:
-        self._control = control
-
-    async def draw(self, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
-        request = node_pb2.SpendRequest()
-        for one in requests:
-            sent = one._asdict()
-            request.draws.add(**sent.pop("holder")._asdict(), **sent)
-        response = await self._control.call("Spend", request, node_pb2.SpendResponse)
-        if len(response.drawn) != len(requests):
-            raise ControlUnavailable("the control plane returned too few grants")
-        return [LeaseGrant(one.amount, one.window_ms, one.left_ms) for one in response.drawn]
