@@ -130,7 +130,8 @@ class HttpClientConnection(asyncio.Protocol):
     _drain: asyncio.TimerHandle | None = None
     _timer: asyncio.TimerHandle | None = None
     _armed_s: float = math.inf
-    _deadline: float = math.inf
+    deadline: float = math.inf
+    """Of the current request; none if it only waits for notifications."""
     has_request: bool = False
     _awaits_head: bool = False
     _first: bytes = b""
@@ -161,8 +162,8 @@ class HttpClientConnection(asyncio.Protocol):
     ) -> asyncio.Future[HttpResponse]:
         """Write a whole request. The future holds an HttpResponse, ExchangeFailed or ExchangeTimedOut."""
         self.has_request = True
-        self._deadline = math.inf if deadline is None else deadline
-        if self._deadline < self._armed_s:
+        self.deadline = math.inf if deadline is None else deadline
+        if self.deadline < self._armed_s:
             self._arm()
         self._sink = sink
         self._pending_bytes = 0
@@ -173,16 +174,11 @@ class HttpClientConnection(asyncio.Protocol):
         self._transport.write(request)
         return waiter
 
-    @property
-    def is_serving_call(self) -> bool:
-        """Whether a caller waits for a response, and not only for notifications."""
-        return self.has_request and self._deadline < math.inf
-
     def _arm(self) -> None:
         """One timer serves many exchanges: it moves forward when it fires and is not set for each."""
         if self._timer is not None:
             self._timer.cancel()
-        self._armed_s = self._deadline
+        self._armed_s = self.deadline
         self._timer = self._loop.call_at(self._armed_s, self._on_timer)
 
     def _on_timer(self) -> None:
@@ -190,11 +186,11 @@ class HttpClientConnection(asyncio.Protocol):
         if self._waiter is None:
             return
         now = self._loop.time()
-        if self._deadline <= now and self._sink is not None:
-            self._deadline = min(self._sink.deadline(self._deadline), now + DEADLINE_CHECK_S)
-        if self._deadline <= now:
+        if self.deadline <= now and self._sink is not None:
+            self.deadline = min(self._sink.deadline(self.deadline), now + DEADLINE_CHECK_S)
+        if self.deadline <= now:
             self.fail(ExchangeTimedOut("no response within the deadline"))
-        elif self._deadline < math.inf:
+        elif self.deadline < math.inf:
             self._arm()
 
     def abandon(self, waiter: asyncio.Future[HttpResponse]) -> None:

@@ -81,8 +81,8 @@ class HttpPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a caller waits for a response on any connection."""
-        return any(connection.is_serving_call for connection in self._connections)
+        """Whether a caller waits for a response on any connection, and not only for notifications."""
+        return any(one.has_request and one.deadline < math.inf for one in self._connections)
 
     async def send_repeatable(
         self, request: bytes, *, deadline: float | None, sink: StreamSink | None = None

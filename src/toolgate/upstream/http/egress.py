@@ -81,6 +81,10 @@ class HttpTarget:
     """The request target: path and query."""
 
     @property
+    def origin(self) -> tuple[bool, str, int]:
+        return self.is_tls, self.host, self.port
+
+    @property
     def address(self) -> str:
         """For people: host and port, without path or query, which may hold a token."""
         host = f"[{self.host}]" if ":" in self.host else self.host

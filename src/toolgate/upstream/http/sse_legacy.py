@@ -182,8 +182,7 @@ class SseLegacyConnection(StreamConnection):
             target = parse_target(url)
         except (ValueError, EgressRefused) as exc:
             raise StreamRefused("the server's endpoint is not a usable URL") from exc
-        own = self._resolved.target
-        if (target.is_tls, target.host, target.port) != (own.is_tls, own.host, own.port):
+        if target.origin != self._resolved.target.origin:
             raise StreamRefused(
                 "the server's endpoint is on another origin, which the gateway does not follow"
             )

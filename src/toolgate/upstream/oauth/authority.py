@@ -25,7 +25,6 @@ from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, pars
 
 _OF_SERVER: Final = "/.well-known/oauth-protected-resource"
 _OF_ISSUER: Final = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 class OAuthFailed(Exception):
@@ -130,19 +129,19 @@ async def find_authority(fetcher: Fetcher, issuer: str) -> AuthorizationServer:
 
 def covers_url(resource: str, url: str) -> bool:
     """Whether a token for `resource` may be sent to `url`: the same URL, or one below it."""
-    inner, outer = _split(url), _split(resource)
-    if inner is None or outer is None or _origin(inner) != _origin(outer):
+    if not _have_same_origin(url, resource):
         return False
-    above = outer.path.rstrip("/")
-    return inner.path == outer.path or inner.path.rstrip("/") == above or inner.path.startswith(f"{above}/")
+    inner, outer = urlsplit(url).path, urlsplit(resource).path
+    above = outer.rstrip("/")
+    return inner == outer or inner.rstrip("/") == above or inner.startswith(f"{above}/")
 
 
 async def _find_resource(fetcher: Fetcher, url: str, named: str | None) -> ProtectedResource | None:
     """The server's metadata; None if it has none. `named` is the address from its challenge."""
-    parts, own = urlsplit(url), _split(named) if named is not None else None
+    parts = urlsplit(url)
     addresses = [_build_url(parts, _OF_SERVER + end) for end in (parts.path.rstrip("/"), "")]
-    if own is not None and _origin(own) == _origin(parts):
-        addresses.insert(0, _build_url(own, own.path))
+    if named is not None and _have_same_origin(named, url):
+        addresses.insert(0, _build_url(urlsplit(named), urlsplit(named).path))
     for address in dict.fromkeys(addresses):
         try:
             document = await fetcher.get_json(address)
@@ -176,16 +175,11 @@ def _build_url(parts: SplitResult, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
-def _split(url: str) -> SplitResult | None:
+def _have_same_origin(url: str, other: str) -> bool:
     try:
-        parse_secure_target(url)
+        return parse_secure_target(url).origin == parse_secure_target(other).origin
     except EgressRefused:
-        return None
-    return urlsplit(url)
-
-
-def _origin(parts: SplitResult) -> tuple[str, str | None, int]:
-    return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
+        return False
 
 
 def _host(url: str) -> str:
