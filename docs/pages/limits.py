@@ -14,8 +14,7 @@ from toolgate.gateway.scope import view
 from toolgate.gateway.search import semantic
 from toolgate.gateway.subscriptions import resources
 from toolgate.govern import catalog, operator_policy, watches
-from toolgate.govern.changes import checks as change_checks
-from toolgate.govern.changes import history
+from toolgate.govern.changes import commit, history
 from toolgate.govern.control import ControlLimits
 from toolgate.model import names, reports, servers
 from toolgate.policy import layers, learn, patterns
@@ -261,7 +260,7 @@ def _registry() -> Rows:
     )
     yaml = f"{size(yaml_documents.MAX_YAML_BYTES)}, {yaml_documents.MAX_DEPTH}, {yaml_documents.MAX_NODES:,}"
     return (
-        ("records of each kind", f"{change_checks.MAX_RECORDS:,}", "`invalid_record`"),
+        ("records of each kind", f"{commit.MAX_RECORDS:,}", "`invalid_record`"),
         (
             "integration choices of one caller",
             f"{policy_bodies.MAX_CHOICES}",
