@@ -132,7 +132,7 @@ class RowQuality:
 
 def assess_rows(rows: Collection[CatalogRow]) -> RowQuality:
     return RowQuality(
-        **Counter(row.source for row in rows),
+        **Counter[str](row.source for row in rows),
         with_schema=sum(row.input_schema != b"{}" for row in rows),
         with_description=sum(bool(row.description) for row in rows),
     )

@@ -68,27 +68,21 @@ _STOP_WORDS: Final = frozenset(_STOP.split())
 _QUERY_STOP_WORDS: Final = _STOP_WORDS | frozenset(_QUERY_STOP.split())
 
 
-def split_terms(text: str) -> list[str]:
-    """The terms of a document, in order, with repetitions. A word with parts is also a term (`GitHub`: git,
-    hub, github). In scripts without spaces each character is, too, for queries of one character."""
-    return _drop_stop_words(_STOP_WORDS, _split_words(text, is_query=False))
+def split_terms(text: str, *, is_query: bool = False) -> list[str]:
+    """The stems of a document, in order, with repetitions, without stop words.
 
-
-def split_query(text: str) -> list[str]:
-    """The terms of a query: like `split_terms`, but only pairs in scripts without spaces."""
-    return _drop_stop_words(_QUERY_STOP_WORDS, _split_words(text, is_query=True))
+    A word with parts is also a term (`GitHub`: git, hub, github). Scripts without spaces have pairs of
+    characters as terms; in a document each character is one, too, for queries of one character. If there are
+    only stop words, all of them are terms, so that `do it` finds `do_it`.
+    """
+    words, idle = _split_words(text, is_query=is_query), _QUERY_STOP_WORDS if is_query else _STOP_WORDS
+    return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
 def split_name(name: str) -> str:
     """The words of an identifier: `read file` for `readFile`, `read_file` and `read-file`."""
     runs = _RUN.finditer(unicodedata.normalize("NFKC", name[:MAX_TEXT_CHARS]))
     return " ".join(part.lower() for run in runs for part in _WORD_BOUNDARY.split(run[0]))
-
-
-def _drop_stop_words(idle: frozenset[str], words: list[str]) -> list[str]:
-    """Stems of `words` without stop words. If only stop words are left, all of them, so that `do it` finds
-    `do_it`."""
-    return [stem(word) for word in words if word not in idle] or list(map(stem, words))
 
 
 def _split_words(text: str, *, is_query: bool) -> list[str]:
@@ -354,7 +348,8 @@ class SearchIndex:
         visible = shown.live
         if within is not None:
             visible = bytes(map(and_, visible, map(within.__contains__, shown.keys)))
-        words = list(dict.fromkeys(split_query(query[:MAX_QUERY_CHARS])))[:MAX_QUERY_TERMS]
+        terms = split_terms(query[:MAX_QUERY_CHARS], is_query=True)
+        words = list(dict.fromkeys(terms))[:MAX_QUERY_TERMS]
         weights = {other: _SYNONYM_WEIGHT for term in words for other in SYNONYMS.get(term, ())}
         scores = _score(shown.postings, visible, weights | dict.fromkeys(words, 1.0))
         return _take_best(shown.keys, scores, limit)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -21,8 +21,6 @@ from toolgate.model.principals import MAX_CALLS, MAX_TOKENS, Quotas
 from toolgate.model.servers import Approval
 from toolgate.model.tasks import Selection, Task
 from toolgate.policy.patterns import check_patterns, has_wildcard, parse_pattern
-
-T = TypeVar("T")
 
 MAX_ENTRIES: Final = 1_024  # entries in one list of a request
 MAX_WILDCARDS: Final = 32
@@ -34,6 +32,7 @@ _TASK_KEYS: Final = (
     *("mcp.tool_allowlist", "mcp.tool_denylist", "mcp.profile", "mcp.profile_overrides", "mcp.tags"),
     *("mcp.approval_policy", "mcp.approval_in_place", "mcp.budgets", "mcp.require_servers"),
 )
+_APPROVALS: Final = '`"never"`, `"policy"` or `"always"`'
 _SESSION_KEYS: Final = ("mcp.enabled", "mcp.server_ids", "mcp.tool_allowlist", "mcp.tool_denylist")
 _SERVER_PATTERN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_*?")
 
@@ -129,7 +128,7 @@ def parse_task_policy(task: Task) -> TaskPolicy:
         profile=config.profile(),
         overrides=config.overrides(),
         tags=config.names("mcp.tags", _parse_tag),
-        approval=config.approval(),
+        approval=config.decode("mcp.approval_policy", Approval, _APPROVALS) or "never",
         approval_in_place=config.flag("mcp.approval_in_place", default=True),
         budgets=config.quotas(),
         require_servers=config.flag("mcp.require_servers", default=False),
@@ -147,28 +146,22 @@ class _Config:
         return InvalidRecord(f"task `{self._task.task_id}`: `{key}`: {why}", hint=hint)
 
     def flag(self, key: str, *, default: bool) -> bool:
-        value = self._decode(key, bool, "`true` or `false`")
+        value: bool | None = self.decode(key, bool, "`true` or `false`")
         return default if value is None else value
 
-    def approval(self) -> Approval:
-        shape: Any = Approval
-        example = '`"never"`, `"policy"` or `"always"`'
-        value: Approval | None = self._decode("mcp.approval_policy", shape, example)
-        return value or "never"
-
     def names(self, key: str, parse: Callable[[str], str]) -> tuple[str, ...] | None:
-        items = self._decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`')
+        items = self.decode(key, list[str], 'a JSON array of strings, like `["a", "b"]`')
         return self._parse_each(key, items, parse)
 
     def profile(self) -> str | None:
         key = "mcp.profile"
-        name = self._decode(key, str, 'a JSON string, like `"code-review"`')
+        name = self.decode(key, str, 'a JSON string, like `"code-review"`')
         with self._naming(key):
             return None if name is None else parse_task_id(name)
 
     def overrides(self) -> Selection:
         key = "mcp.profile_overrides"
-        found = self._decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
+        found = self.decode(key, _Overrides, 'a JSON object, like `{"tool_denylist": ["delete_*"]}`')
         if found is None:
             return Selection()
         return Selection(
@@ -179,11 +172,12 @@ class _Config:
         )
 
     def quotas(self) -> Quotas | None:
-        found = self._decode("mcp.budgets", _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
+        found = self.decode("mcp.budgets", _Budgets, 'a JSON object, like `{"calls_per_minute": 60}`')
         limits = {} if found is None else msgspec.to_builtins(found)  # without unset fields
         return Quotas(**limits) if limits else None
 
-    def _decode(self, key: str, shape: type[T], example: str) -> T | None:
+    def decode(self, key: str, shape: Any, example: str) -> Any:
+        """The value of a key; None if the config does not have it."""
         text = self._task.config.get(key)
         if text is None:
             return None

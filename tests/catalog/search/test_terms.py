@@ -11,7 +11,6 @@ from toolgate.catalog.word_search import (
     MAX_TEXT_CHARS,
     SYNONYMS,
     split_name,
-    split_query,
     split_terms,
     stem,
 )
@@ -57,7 +56,7 @@ def test_terms(text: str, expected: list[str]) -> None:
     ],
 )
 def test_query_terms(text: str, expected: list[str]) -> None:
-    assert split_query(text) == expected
+    assert split_terms(text, is_query=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,9 @@ def test_a_name_is_split_into_words(name: str) -> None:
 def test_synonyms_go_both_ways_and_are_terms_as_queries_have_them() -> None:
     assert all(term in SYNONYMS[other] for term, others in SYNONYMS.items() for other in others)
     assert all(term not in others for term, others in SYNONYMS.items())
-    assert [term for term in SYNONYMS if not term.isascii() and split_query(term) != [term]] == []
+    assert [
+        term for term in SYNONYMS if not term.isascii() and split_terms(term, is_query=True) != [term]
+    ] == []
 
 
 @given(st.text(max_size=200))
@@ -107,7 +108,7 @@ def test_terms_are_short_and_do_not_depend_on_how_a_text_is_composed(text: str) 
 def test_a_text_is_found_by_itself(text: str) -> None:
     found = set(split_terms(text))
 
-    assert bool(found & set(split_query(text))) is bool(found)
+    assert bool(found & set(split_terms(text, is_query=True))) is bool(found)
 
 
 @given(st.text(max_size=50), st.text(max_size=50))
@@ -129,4 +130,4 @@ def test_a_text_of_ascii_alone_has_the_terms_that_it_has_among_other_characters(
     among = text + "\u00a0"  # a space, and not ASCII
 
     assert split_terms(text) == split_terms(among)
-    assert split_query(text) == split_query(among)
+    assert split_terms(text, is_query=True) == split_terms(among, is_query=True)

@@ -91,15 +91,12 @@ class CompletionSession(ChatSession):
         self, outcome: ChatOutcome, head: Members, *, extension: dict[str, Any], first_id: str | None = None
     ) -> ClientCompletion:
         """Build the client's completion, starting from `head`. Its first call gets `first_id`, if given."""
-        completion = self._last
-        has_calls = bool(outcome.handed) and completion is not None
+        completion, handed = self._last, outcome.handed
         return ClientCompletion(
             head=head if completion is None else head | completion.head,
             completion=completion,
             closing=outcome.finish.closing,
-            calls=select_handed_calls(completion, outcome.handed, first_id)
-            if has_calls and completion
-            else [],
+            calls=select_handed_calls(completion, handed, first_id) if completion and handed else (),
             usage=self.usage,
             extension=extension,
         )
