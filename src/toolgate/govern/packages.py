@@ -39,7 +39,7 @@ from toolgate.model.packages import Package
 from toolgate.model.principals import Principal
 from toolgate.model.servers import PackageRef
 from toolgate.packages.archive import normalize_archive
-from toolgate.packages.artifacts import StoredModule, check_module_size
+from toolgate.packages.artifacts import check_module_size
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.redaction.records import redact_server
 from toolgate.wasm.compiling import ModuleFacts, compile_module
@@ -217,36 +217,13 @@ async def remove_version(control: Control, actor: Principal, package_id: str, ve
     audit_change(control, actor, operation="remove", kind="package", record_id=package_id)
 
 
-async def purge_package(control: Control, actor: Principal, package_id: str) -> list[str]:
-    """Remove all uploaded versions of a package. Returns the removed versions."""
-    versions = [one.version for one in await control.artifacts.versions(package_id)]
-    for version in versions:
-        await remove_version(control, actor, package_id, version)
-    return versions
-
-
 # Modules
 
-ModuleUsers = Mapping[str, list[str]]
-"""Ids of the tasks that run a module, by its hash."""
 
-
-class UploadedModule(NamedTuple):
-    sha256: str
-    facts: ModuleFacts
-    is_new: bool
-    """False: the module was stored already."""
-
-
-async def upload_module(control: Control, actor: Principal, content: bytes) -> UploadedModule:
-    """Store a module that arrived in one piece. Raises InvalidModule and Forbidden."""
-    sha256 = hashlib.sha256(content).hexdigest()
-    await control.uploads.put_part(actor.id, sha256, 1, content)
-    return await finish_module(control, actor, sha256, parts=1)
-
-
-async def finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> UploadedModule:
-    """Store a module from its uploaded parts. Raises as `upload_module`."""
+async def finish_module(
+    control: Control, actor: Principal, sha256: str, *, parts: int
+) -> tuple[ModuleFacts, bool]:
+    """Store a module from its uploaded parts. Returns whether it is new. Raises InvalidModule."""
     path = await control.uploads.finish(actor.id, sha256, parts=parts)
     try:
         check_module_size((await asyncio.to_thread(path.stat)).st_size)
@@ -256,24 +233,14 @@ async def finish_module(control: Control, actor: Principal, sha256: str, *, part
         path.unlink(missing_ok=True)
     if is_new:
         audit_change(control, actor, operation="upload", kind="module", record_id=sha256)
-    return UploadedModule(sha256=sha256, facts=facts, is_new=is_new)
-
-
-async def list_modules(control: Control) -> tuple[list[StoredModule], ModuleUsers]:
-    """All modules, newest first, and the tasks that run them."""
-    return await control.modules.list(), await _find_users(control)
-
-
-async def find_module(control: Control, sha256: str) -> tuple[StoredModule, list[str]]:
-    """A module, and the tasks that run it. Raises NotFound."""
-    return await control.modules.get(sha256), (await _find_users(control)).get(sha256, [])
+    return facts, is_new
 
 
 async def remove_module(control: Control, actor: Principal, sha256: str) -> None:
     """Remove a module that no task runs. Raises NotFound, and Conflict while a task runs it."""
     check_unbounded(actor, "any caller may use a module")
     async with control.write_lock:
-        if users := (await _find_users(control)).get(sha256):
+        if users := (await find_module_users(control)).get(sha256):
             more = f" and {len(users) - 1} more" if len(users) > 1 else ""
             raise Conflict(
                 f"task `{users[0]}`{more} runs module `{sha256}`",
@@ -284,7 +251,8 @@ async def remove_module(control: Control, actor: Principal, sha256: str) -> None
     audit_change(control, actor, operation="remove", kind="module", record_id=sha256)
 
 
-async def _find_users(control: Control) -> ModuleUsers:
+async def find_module_users(control: Control) -> Mapping[str, list[str]]:
+    """Ids of the tasks that run a module, by its hash."""
     users: dict[str, list[str]] = defaultdict(list)
     for task in (await control.store.list("task")).records:
         if (module := read_module(task.body)) is not None:

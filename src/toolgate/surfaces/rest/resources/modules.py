@@ -1,5 +1,6 @@
 """Uploads in parts, of package archives and modules; and the modules that tasks run."""
 
+import hashlib
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from toolgate.errors import BodyTooLarge, Conflict, InvalidModule, QueueFull, Se
 from toolgate.govern import packages
 from toolgate.govern.control import Control
 from toolgate.model.packages import SchemaVersion, Source
+from toolgate.model.principals import Principal
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall
@@ -161,15 +163,15 @@ _UPLOADED: Final[dict[str, Any]] = {
 @get(_MODULES, "viewer", "List the modules")
 async def show_modules(control: Control, _call: RestCall[None]) -> ModuleList:
     """All modules, the newest first, with the tasks that run them."""
-    modules, users = await packages.list_modules(control)
+    modules, users = await control.modules.list(), await packages.find_module_users(control)
     return ModuleList(modules=[ModuleShown.of(one, tasks=users.get(one.sha256, ())) for one in modules])
 
 
 @get(_ONE, "viewer", "Read a module")
 async def show_module(control: Control, call: RestCall[None]) -> ModuleShown:
     """One module, with the tasks that run it."""
-    module, users = await packages.find_module(control, call.ids["sha256"])
-    return ModuleShown.of(module, tasks=users)
+    module, users = await control.modules.get(call.ids["sha256"]), await packages.find_module_users(control)
+    return ModuleShown.of(module, tasks=users.get(module.sha256, ()))
 
 
 @post(_MODULES, "publisher", "Upload a module", body=_WASM, **_UPLOADED)
@@ -178,14 +180,15 @@ async def post_module(control: Control, call: RestCall[bytes]) -> RestResponse:
 
     The gateway compiles it once, and rejects it if it imports unknown functions. Uploading it again succeeds.
     """
-    return _show_upload(await packages.upload_module(control, call.caller, call.body))
+    sha256 = hashlib.sha256(call.body).hexdigest()
+    await control.uploads.put_part(call.caller.id, sha256, 1, call.body)
+    return await _finish_module(control, call.caller, sha256, parts=1)
 
 
 @post(_ONE, "publisher", "Finish the upload of a module", **_UPLOADED)
 async def post_parts(control: Control, call: RestCall[ModulePartsSent]) -> RestResponse:
     """Join the parts that were uploaded to `/api/uploads/{sha256}`, check the module, and store it."""
-    sha256, parts = call.ids["sha256"], call.body.parts
-    return _show_upload(await packages.finish_module(control, call.caller, sha256, parts=parts))
+    return await _finish_module(control, call.caller, call.ids["sha256"], parts=call.body.parts)
 
 
 @delete(_ONE, "admin", "Delete a module", errors=(Conflict, StorageFailed))
@@ -195,6 +198,9 @@ async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved
     return ModuleRemoved(sha256=call.ids["sha256"])
 
 
-def _show_upload(taken: packages.UploadedModule) -> RestResponse:
-    shown = ModuleUploaded.of(taken, taken.facts, imports=[".".join(one) for one in taken.facts.imports])
-    return RestResponse(shown, 201 if taken.is_new else 200)
+async def _finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> RestResponse:
+    facts, is_new = await packages.finish_module(control, actor, sha256, parts=parts)
+    imports = [".".join(one) for one in facts.imports]
+    return RestResponse(
+        ModuleUploaded.of(facts, sha256=sha256, is_new=is_new, imports=imports), 201 if is_new else 200
+    )

@@ -287,7 +287,10 @@ async def uninstall_package(control: Control, call: RestCall[None]) -> Uninstall
     done = await packages.uninstall(
         control, call.caller, package_id, if_revision=call.if_revision, plan_id=call.plan_id
     )
-    removed = await packages.purge_package(control, call.caller, package_id) if call.flag("purge") else []
+    stored = await control.artifacts.versions(package_id) if call.flag("purge") else []
+    removed = [one.version for one in stored]
+    for version in removed:
+        await packages.remove_version(control, call.caller, package_id, version)
     shown = await show_commit(done)
     return UninstallResponse.of(shown, package_id=package_id, removed_versions=removed, plan=None)
 
