@@ -184,8 +184,9 @@ Purpose = Literal["start", "trial"]
 class ConnectionListener(Protocol):
     """The owner of a connection. Called from the event loop; no method may block."""
 
-    purpose: Purpose
-    """What the connection is opened for."""
+    @property
+    def purpose(self) -> Purpose:
+        """What the connection is opened for."""
 
     def on_notification(self, method: str, params: bytes) -> None:
         """A notification that belongs to no request of the gateway (`list_changed` and the like)."""
