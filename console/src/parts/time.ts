@@ -21,7 +21,7 @@ export function ago(ms: number, now: number = Date.now()): string {
 
 /** A moment, exactly. */
 export function moment(ms: number): string {
-  return new Date(ms).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium", hour12: false });
+  return new Date(ms).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 }
 
 export function duration(ms: number): string {

@@ -73,7 +73,7 @@ function When({ ms }: { readonly ms: number }) {
         hour: "2-digit",
         minute: "2-digit",
         second: "2-digit",
-        hour12: false,
+        hourCycle: "h23",
       })}
     </Text>
   );

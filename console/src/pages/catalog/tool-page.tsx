@@ -18,14 +18,12 @@ export function ToolPage() {
   const query = useQuery({ ...toolsQuery(server), enabled: server !== "" });
   if (server === "") return <Missing name={name} />;
   return (
-    <>
-      <Loaded query={query} what="Loading the tool">
-        {(tools) => {
-          const tool = tools.find((one) => one.fullName === name);
-          return tool ? <ToolTabs key={name} tool={tool} /> : <Missing name={name} />;
-        }}
-      </Loaded>
-    </>
+    <Loaded query={query} what="Loading the tool">
+      {(tools) => {
+        const tool = tools.find((one) => one.fullName === name);
+        return tool ? <ToolTabs key={name} tool={tool} /> : <Missing name={name} />;
+      }}
+    </Loaded>
   );
 }
 

@@ -1,27 +1,29 @@
 /** Calls over a time range: how many, their outcomes, the slowest tools, and denials. */
-import { Anchor, Grid, Group, SegmentedControl, Stack, Table, Text } from "@mantine/core";
+import { Anchor, Grid, Group, Stack, Table, Text } from "@mantine/core";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Link, useSearchParams } from "react-router";
+import { Link } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { BarChart } from "@/parts/bar-chart";
 import { ruleInWords } from "@/parts/reasons";
 import { Loaded } from "@/parts/states";
 import { count, duration } from "@/parts/time";
+import { type TimeRange, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
-import { askedSpan, SPANS, type Span, totals } from "./numbers";
+import { totals } from "./numbers";
 import { Panel } from "./panel";
 
 const LOOK_MS = 10_000;
 const SERIES = [
-  { title: "Succeeded", colour: "var(--tone-calm)" },
-  { title: "Failed", colour: "var(--tone-bad)" },
-  { title: "Denied", colour: "var(--tone-warn)" },
+  { title: "Succeeded", colour: "var(--series-1)" },
+  { title: "Failed", colour: "var(--series-2)" },
+  { title: "Denied", colour: "var(--series-3)" },
 ];
 
-function useActivity(span: Span) {
-  const { ms, buckets } = SPANS[span];
+type Activity = Shapes["ActivityResponse"];
+
+function useActivity({ range, ms, buckets }: TimeRange) {
   return useQuery({
-    queryKey: ["activity", span],
+    queryKey: ["activity", range],
     queryFn: ({ signal }) =>
       take(
         api.GET("/admin/api/activity", { params: { query: { since: Date.now() - ms, buckets } }, signal }),
@@ -31,19 +33,21 @@ function useActivity(span: Span) {
   });
 }
 
+/** The events of the audit log that a number counts, and no others. */
+function eventsOf(
+  span: Pick<Activity, "since_ms" | "until_ms">,
+  only: Readonly<Record<string, string>>,
+): string {
+  const since = String(span.since_ms);
+  const until = String(span.until_ms);
+  return `/activity?${new URLSearchParams({ type: "call", ...only, since, until })}`;
+}
+
 export function Calls() {
-  const [query, setQuery] = useSearchParams();
-  const span = askedSpan(query.get("span"));
-  const activity = useActivity(span);
-  const choose = (value: string) => setQuery({ span: value }, { replace: true });
-  const spans = Object.entries(SPANS).map(([value, { title }]) => ({ value, label: title }));
+  const time = useTimeRange();
+  const activity = useActivity(time);
   return (
-    <Panel
-      title="Calls"
-      aside={
-        <SegmentedControl size="xs" aria-label="Time range" value={span} onChange={choose} data={spans} />
-      }
-    >
+    <Panel title="Calls" aside={<TimeRangePicker time={time} />}>
       <Loaded query={activity} what="Loading the call counts">
         {(found) => (
           <Stack>
@@ -51,17 +55,19 @@ export function Calls() {
             <BarChart
               label="Calls over time"
               series={SERIES}
+              stepMs={found.bucket_ms}
               bars={found.buckets.map((one) => ({
                 at_ms: one.at_ms,
                 counts: [one.calls - one.errors, one.errors, one.denials],
               }))}
+              hrefOf={(bar) => eventsOf({ since_ms: bar.at_ms, until_ms: bar.at_ms + found.bucket_ms }, {})}
             />
             <Grid>
               <Grid.Col span={{ base: 12, lg: 6 }}>
-                <Slowest tools={found.tools.slice(0, 8)} />
+                <Slowest activity={found} tools={found.tools.slice(0, 8)} />
               </Grid.Col>
               <Grid.Col span={{ base: 12, lg: 6 }}>
-                <Denials denials={found.denials.slice(0, 8)} />
+                <Denials activity={found} denials={found.denials.slice(0, 8)} />
               </Grid.Col>
             </Grid>
           </Stack>
@@ -71,24 +77,29 @@ export function Calls() {
   );
 }
 
-function Totals({ activity }: { readonly activity: Shapes["ActivityResponse"] }) {
+function Totals({ activity }: { readonly activity: Activity }) {
   const { calls, errors, denials } = totals(activity);
   return (
     <Group gap="lg">
-      <Anchor component={Link} to="/activity?type=call">
+      <Anchor component={Link} to={eventsOf(activity, { outcome: "admitted" })}>
         {count(calls)} calls
       </Anchor>
-      <Anchor component={Link} to="/activity?type=call&outcome=error">
+      <Anchor component={Link} to={eventsOf(activity, { outcome: "failed" })}>
         {count(errors)} failed
       </Anchor>
-      <Anchor component={Link} to="/activity?type=call&outcome=denied">
+      <Anchor component={Link} to={eventsOf(activity, { outcome: "denied" })}>
         {count(denials)} denied
       </Anchor>
     </Group>
   );
 }
 
-function Slowest({ tools }: { readonly tools: readonly Shapes["ToolActivity"][] }) {
+interface SlowestProps {
+  readonly activity: Activity;
+  readonly tools: readonly Shapes["ToolActivity"][];
+}
+
+function Slowest({ activity, tools }: SlowestProps) {
   return (
     <Table aria-label="Slowest tools">
       <Table.Thead>
@@ -104,7 +115,7 @@ function Slowest({ tools }: { readonly tools: readonly Shapes["ToolActivity"][] 
             <Table.Td>
               <Anchor
                 component={Link}
-                to={`/activity?${new URLSearchParams({ server: one.server_id, tool: one.tool })}`}
+                to={eventsOf(activity, { outcome: "admitted", server: one.server_id, tool: one.tool })}
               >
                 <Untrusted text={`${one.server_id}.${one.tool}`} mono />
               </Anchor>
@@ -119,7 +130,12 @@ function Slowest({ tools }: { readonly tools: readonly Shapes["ToolActivity"][] 
   );
 }
 
-function Denials({ denials }: { readonly denials: readonly Shapes["DenialCount"][] }) {
+interface DenialsProps {
+  readonly activity: Activity;
+  readonly denials: readonly Shapes["DenialCount"][];
+}
+
+function Denials({ activity, denials }: DenialsProps) {
   return (
     <Table aria-label="Denials by reason">
       <Table.Thead>
@@ -132,10 +148,7 @@ function Denials({ denials }: { readonly denials: readonly Shapes["DenialCount"]
         {denials.map((one) => (
           <Table.Tr key={`${one.code} ${one.layer} ${one.rule}`}>
             <Table.Td>
-              <Anchor
-                component={Link}
-                to={`/activity?${new URLSearchParams({ outcome: "denied", code: one.code })}`}
-              >
+              <Anchor component={Link} to={eventsOf(activity, { outcome: "denied", code: one.code })}>
                 <Untrusted text={one.code} mono />
               </Anchor>
               <Text size="sm" c="dimmed" component="div">

@@ -7,25 +7,25 @@ import { Loaded } from "@/parts/states";
 import { Budgets } from "./budgets";
 import { Calls } from "./calls";
 import { FirstSteps } from "./first-steps";
+import { Inbox } from "./inbox";
 import { Nodes } from "./nodes";
 import { Saved } from "./saved";
 import { ServerStates } from "./server-states";
 import { Tokens } from "./tokens";
-import { Waiting } from "./waiting";
 
 export default function OverviewPage() {
   const servers = useQuery(serversQuery);
   return (
     <>
-      <PageHead title="Overview" about="Server status, calls, denials and pending work." />
+      <PageHead title="Overview" about="What needs you, and what the gateway does." />
       <Loaded query={servers} what="Loading the servers">
         {(found) =>
           found.length === 0 ? (
             <FirstSteps />
           ) : (
             <Stack>
+              <Inbox />
               <ServerStates servers={found} />
-              <Waiting />
               <Calls />
               <Budgets />
               <Tokens />

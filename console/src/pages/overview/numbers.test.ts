@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Shapes } from "@/api/client";
-import { askedSpan, byState, savings, tokenBars, totals } from "./numbers";
+import { byState, savings, tokenBars, totals } from "./numbers";
 
 const server = (state: string | null, nodes: string[] = []) =>
   ({
@@ -50,15 +50,6 @@ test("buckets add up", () => {
     { at_ms: 1, calls: 3, errors: 0, denials: 4 },
   ];
   expect(totals({ buckets } as Shapes["ActivityResponse"])).toEqual({ calls: 5, errors: 1, denials: 4 });
-});
-
-test("a span that is not one is a day", () => {
-  expect([askedSpan("week"), askedSpan("hour"), askedSpan("year"), askedSpan(null)]).toEqual([
-    "week",
-    "hour",
-    "day",
-    "day",
-  ]);
 });
 
 test("tokens have a bar for each day, and what costs more than all there is saves nothing", () => {

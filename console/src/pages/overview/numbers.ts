@@ -12,18 +12,6 @@ export function byState(servers: readonly Server[]): [state: HealthState | undef
   return states.map((state) => [state, many(state)]);
 }
 
-export const SPANS = {
-  hour: { title: "Hour", ms: 3_600_000, buckets: 60 },
-  day: { title: "Day", ms: 86_400_000, buckets: 48 },
-  week: { title: "Week", ms: 604_800_000, buckets: 56 },
-} as const;
-
-export type Span = keyof typeof SPANS;
-
-export function askedSpan(text: string | null): Span {
-  return text === "hour" || text === "week" ? text : "day";
-}
-
 export interface Saving {
   readonly taskId: string;
   readonly tools: number;

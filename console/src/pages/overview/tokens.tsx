@@ -11,11 +11,12 @@ import { dayOf, tokenBars } from "./numbers";
 import { Panel } from "./panel";
 
 const DAYS = 30;
+const DAY_MS = 86_400_000;
 const LOOK_MS = 60_000;
 const MOST = 8;
 const SERIES = [
-  { title: "Definitions", colour: "var(--tone-calm)" },
-  { title: "Saved", colour: "var(--tone-good)" },
+  { title: "Definitions", colour: "var(--series-4)" },
+  { title: "Saved", colour: "var(--series-1)" },
 ];
 
 const tokensQuery = {
@@ -38,7 +39,9 @@ export function Tokens() {
               label="Tokens of definitions by day"
               series={SERIES}
               bars={tokenBars(found)}
+              stepMs={DAY_MS}
               when={dayOf}
+              isUtc
             />
             <Tasks tasks={found.tasks.slice(0, MOST)} />
           </Stack>

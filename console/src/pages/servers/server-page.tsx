@@ -32,11 +32,9 @@ export function ServerPage() {
   const { serverId = "" } = useParams();
   const query = useQuery(serverQuery(serverId));
   return (
-    <>
-      <Loaded query={query} what="Loading the server">
-        {({ record, etag }) => <Content key={serverId} server={record} etag={etag} />}
-      </Loaded>
-    </>
+    <Loaded query={query} what="Loading the server">
+      {({ record, etag }) => <Content key={serverId} server={record} etag={etag} />}
+    </Loaded>
   );
 }
 
