@@ -28,7 +28,7 @@ from toolgate.packages.archive import unpack_archive
 from toolgate.packages.entries import MAX_ARCHIVE_BYTES
 from toolgate.packages.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, parse_manifest
 from toolgate.upstream.connection import contract
-from toolgate.upstream.connection.contract import Connector, Handshake, ServerConnection, StartFailed
+from toolgate.upstream.connection.contract import Connector, ServerConnection, ServerHandshake, StartFailed
 
 FetchArchive = Callable[[str, PackageRef], AsyncGenerator[bytes, None]]
 """Reads the archive of a package. Raises only ToolgateError."""
@@ -220,7 +220,10 @@ class PackageConnector(Connector):
         self._packages = packages
 
     async def __call__(
-        self, record: ServerRecord, listener: contract.ConnectionListener, **handshake: Unpack[Handshake]
+        self,
+        record: ServerRecord,
+        listener: contract.ConnectionListener,
+        **handshake: Unpack[ServerHandshake],
     ) -> ServerConnection:
         if record.package is not None and record.stdio is not None:
             directory = await self._packages.open(record.server_id, record.package)

@@ -240,7 +240,7 @@ class ServerConnection(Protocol):
         """End the connection. For a child: close stdin, wait 2 s, TERM, wait 2 s, KILL. Idempotent."""
 
 
-class Handshake(TypedDict):
+class ServerHandshake(TypedDict):
     """What the owner of a connection decides about its negotiation."""
 
     known_revision: Revision | None
@@ -253,7 +253,7 @@ class Connector(Protocol):
     """Connects to the server of a record and negotiates. One per transport."""
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
     ) -> ServerConnection:
         """Raises StartFailed."""
 

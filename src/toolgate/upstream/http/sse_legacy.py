@@ -21,8 +21,8 @@ from toolgate.upstream.connection.contract import (
     NOTIFY_TIMEOUT_S,
     START_TIMEOUT_S,
     ConnectionListener,
-    Handshake,
     Params,
+    ServerHandshake,
     StartFailed,
 )
 from toolgate.upstream.connection.messages import Redactor
@@ -220,7 +220,7 @@ class SseLegacyConnector:
     """Servers whose stream ended on a probe: some end it on any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
     ) -> SseLegacyConnection:
         server_id = record.server_id
         resolved = self._resolver.resolve(record.http)

@@ -23,9 +23,9 @@ from toolgate.upstream.connection.contract import (
     START_TIMEOUT_S,
     ClientChannel,
     ConnectionListener,
-    Handshake,
     Params,
     RpcResponse,
+    ServerHandshake,
     ServerInfo,
     SessionReplaced,
     StartFailed,
@@ -268,7 +268,7 @@ class StreamableConnector:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
     ) -> StreamableConnection:
         resolved = self._resolver.resolve(record.http)
         with contextlib.ExitStack() as failed:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from toolgate.errors import LoginRequired, ServerUnavailable, ToolgateError
 from toolgate.model.servers import HttpEndpoint, OAuth, ServerRecord
-from toolgate.upstream.connection.contract import ConnectionListener, Connector, Handshake, StartFailed
+from toolgate.upstream.connection.contract import ConnectionListener, Connector, ServerHandshake, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, provoke_challenge
@@ -254,7 +254,7 @@ class OAuthConnector(Connector):
     min_gap_s: float = MIN_GAP_S
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
     ) -> StreamableConnection:
         connect = partial(self.connector, **handshake)
         if record.http is None or record.http.oauth is None:

@@ -24,10 +24,10 @@ from toolgate.upstream.connection.contract import (
     PROBE_TIMEOUT_S,
     START_TIMEOUT_S,
     ConnectionListener,
-    Handshake,
     Params,
     Purpose,
     RpcResponse,
+    ServerHandshake,
     StartFailed,
 )
 from toolgate.upstream.connection.messages import Redactor
@@ -184,7 +184,7 @@ class StdioConnector:
     """Servers whose child died of a probe. Some exit on any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[Handshake]
+        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
     ) -> StdioConnection:
         launch, server_id, expand = record.stdio, record.server_id, self.secrets.expand
         if launch is None:
