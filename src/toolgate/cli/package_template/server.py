@@ -35,14 +35,6 @@ def greet(name: Annotated[str, "Whom to greet."], *, loudly: Annotated[bool, "In
 # The protocol
 
 
-class Refused(Exception):
-    """A request that is answered with an error of JSON-RPC."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def define(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     """A function as MCP defines a tool."""
     parameters = inspect.signature(function).parameters.values()
@@ -66,13 +58,11 @@ def describe(annotation: Any) -> dict[str, str]:
     return {**schema, "description": words[0]} if words else schema
 
 
-def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     """The result of a tool. One that fails says so in its result, for the model to read."""
-    if name not in TOOLS:
-        raise Refused(-32602, f"Unknown tool: {name}")
     try:
-        inspect.signature(TOOLS[name]).bind(**arguments)
-        response = TOOLS[name](**arguments)
+        inspect.signature(function).bind(**arguments)
+        response = function(**arguments)
     except Exception as exc:
         return {"content": [{"type": "text", "text": f"{type(exc).__name__}: {exc}"}], "isError": True}
     text = response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
@@ -80,22 +70,26 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def handle(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request."""
+    """The result of a request, or an error of JSON-RPC."""
     if method == "initialize":
         asked = params.get("protocolVersion")
         manifest = json.loads(Path(__file__).with_name("manifest.json").read_text("utf-8"))
-        return {
+        result = {
             "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
             "capabilities": {"tools": {}},
             "serverInfo": {"name": manifest["id"], "version": manifest["version"]},
         }
+        return {"result": result}
     if method == "ping":
-        return {}
+        return {"result": {}}
     if method == "tools/list":
-        return {"tools": [define(name, function) for name, function in TOOLS.items()]}
-    if method == "tools/call":
-        return call(str(params.get("name")), params.get("arguments") or {})
-    raise Refused(-32601, f"Method not found: {method}")
+        return {"result": {"tools": [define(name, function) for name, function in TOOLS.items()]}}
+    if method != "tools/call":
+        return {"error": {"code": -32601, "message": f"Method not found: {method}"}}
+    name = str(params.get("name"))
+    if name not in TOOLS:
+        return {"error": {"code": -32602, "message": f"Unknown tool: {name}"}}
+    return {"result": call(TOOLS[name], params.get("arguments") or {})}
 
 
 def serve() -> None:
@@ -104,11 +98,8 @@ def serve() -> None:
         message = json.loads(line)
         if "id" not in message or "method" not in message:
             continue
-        response = {"jsonrpc": "2.0", "id": message["id"]}
-        try:
-            response["result"] = handle(message["method"], message.get("params") or {})
-        except Refused as exc:
-            response["error"] = {"code": exc.code, "message": str(exc)}
+        outcome = handle(message["method"], message.get("params") or {})
+        response = {"jsonrpc": "2.0", "id": message["id"], **outcome}
         sys.stdout.write(json.dumps(response, ensure_ascii=False) + "\n")
         sys.stdout.flush()
 
