@@ -32,9 +32,8 @@ _TIMEOUT = httpx2.Timeout(60.0, connect=5.0)
 START_TIMEOUT = httpx2.Timeout(3_660.0, connect=5.0)
 """A record allows a start at most an hour, for the download of a package."""
 
-_MAX_EVENT_BYTES: Final = (
-    64 * 1024**2
-)  # a choice: far above any event, and a bound for a stream without an end of event
+_MAX_EVENT_BYTES: Final = 64 * 1024**2
+"""A choice: far above any event, and a bound for a stream without an end of event."""
 
 Query = Mapping[str, str | int | None]
 """Parameters of a URL; None: not sent."""

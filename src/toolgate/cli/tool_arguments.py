@@ -97,14 +97,11 @@ def _expand(schema: Any, root: Schema, depth: int = 0) -> Iterator[Schema]:
     if isinstance(reference := schema.get("$ref"), str):
         yield from _expand(_find_reference(reference, root), root, depth + 1)
         return
-    whole = schema.get("allOf")
-    if isinstance(whole, list) and whole and "type" not in schema:
-        yield from _expand(whole[0], root, depth + 1)
-        return
-    for word in ("anyOf", "oneOf"):
+    for word in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(word)
         if isinstance(branches, list) and branches and "type" not in schema:
-            for branch in branches:
+            # All of `allOf` hold: the first says what it is.
+            for branch in branches[:1] if word == "allOf" else branches:
                 yield from _expand(branch, root, depth + 1)
             return
     yield schema

@@ -40,16 +40,13 @@ def render_module(module: JsonObject) -> RenderableType:
 
 def render_uploaded(response: JsonObject) -> RenderableType:
     state = "" if response["is_new"] else ", already uploaded"
-    imports = response["imports"]
-    calls = f"imports {ui.count_of(len(imports), 'host function')}: " if imports else ""
+    used = Text("imports no host functions", ui.DIM)
+    if imports := response["imports"]:
+        used = ui.sentence(f"imports {ui.count_of(len(imports), 'host function')}: ", ui.join_names(imports))
     return ui.group_parts(
         ui.done(f"module of {response['size']:,} bytes{state}"),
         ui.indent(ui.bold(response["sha256"])),
-        ui.indent(
-            ui.sentence(calls, ui.join_names(imports))
-            if imports
-            else Text("imports no host functions", ui.DIM)
-        ),
+        ui.indent(used),
         ui.render_warnings(response["warnings"]),
     )
 
