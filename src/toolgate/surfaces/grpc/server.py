@@ -78,7 +78,7 @@ async def open_grpc_server(
 def list_rpcs(*, with_reflection: bool) -> tuple[Rpc, ...]:
     """All RPCs of a listener."""
     rows = (*RECORD_RPCS, *SPEAR_TASK_RPCS, *report_rpcs(), *coordination_rpcs())
-    rows += health_rpcs(sorted({one.service for one in rows}))
+    rows += HealthService({one.service for one in rows}).rpcs()
     return (*rows, reflection_rpc({one.service for one in rows})) if with_reflection else rows
 
 
@@ -109,6 +109,15 @@ class HealthService:
         self._services = frozenset(("", *services))  # the empty name: all services together
         self._watches = 0
 
+    def rpcs(self) -> tuple[Rpc, ...]:
+        """The rows of the service."""
+        service = "grpc.health.v1.Health"
+        return (
+            rpc(service, "Check")(self.check),
+            rpc(service, "List")(self.list),
+            rpc(service, "Watch")(self.watch),
+        )
+
     async def check(self, call: RpcCall[health.HealthCheckRequest]) -> Message:
         """Whether a service is serving; with an empty name, whether all are."""
         if call.request.service not in self._services:
@@ -130,16 +139,6 @@ class HealthService:
             await asyncio.Event().wait()
         finally:
             self._watches -= 1
-
-
-def health_rpcs(services: Iterable[str]) -> tuple[Rpc, ...]:
-    """The rows of the service, over the health of `services`."""
-    own, service = HealthService(services), "grpc.health.v1.Health"
-    return (
-        rpc(service, "Check")(own.check),
-        rpc(service, "List")(own.list),
-        rpc(service, "Watch")(own.watch),
-    )
 
 
 def reflection_rpc(services: Iterable[str]) -> Rpc:
