@@ -107,9 +107,8 @@ class LogVerifier:
         """Check against a follower that has events up to `last_seq`."""
         if last_seq > self.last_seq:
             what = f"{who} has events up to {last_seq}: the end of the log is missing"
-            report = self.files[-1] if self.files else FileReport("")
-            place = (report.lines + 1, report.lines + 1)
-            self._break("cut_off", report, place, (self.last_seq + 1, last_seq), what)
+            place = (self._newest.lines + 1,) * 2
+            self._break("cut_off", self._newest, place, (self.last_seq + 1, last_seq), what)
 
     def expect_lines(self, gap: LogGap, who: str) -> None:
         """Report a gap whose events a follower has: they were in the log before."""
@@ -119,9 +118,12 @@ class LogVerifier:
     def expect_seal(self, sha256: str) -> None:
         """Check that a seal whose digest was kept elsewhere is in the log."""
         if sha256 not in self.seals:
-            report = self.files[-1] if self.files else FileReport("")
             what = f"the seal {sha256} is not in the log: the end is missing, or the whole log was rewritten"
-            self._break("cut_off", report, (1, report.lines), (1, self.last_seq), what)
+            self._break("cut_off", self._newest, (1, self._newest.lines), (1, self.last_seq), what)
+
+    @property
+    def _newest(self) -> FileReport:
+        return self.files[-1] if self.files else FileReport("")
 
     def _check(self, report: FileReport, lines: Sequence[bytes], seal: Seal) -> None:
         numbers = [*map(parse_number, lines)]

@@ -239,11 +239,8 @@ class ServerBody(StrictBody):
         return self
 
     def value(self) -> servers.ServerRecord:
-        return make_value(
-            self,
-            servers.ServerRecord,
-            tool_namespace=self.tool_namespace or default_namespace(self.server_id),
-        )
+        namespace = self.tool_namespace or default_namespace(self.server_id)
+        return make_value(self, servers.ServerRecord, tool_namespace=namespace)
 
 
 def default_namespace(server_id: str) -> str:
