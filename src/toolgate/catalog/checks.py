@@ -189,7 +189,6 @@ MAX_DEFINITION_DEPTH: Final = 64  # the depth of JSON that the gateway accepts f
 _MAX_SHOWN_NAME: Final = 80  # a line of a terminal
 
 Members = dict[str, Any]
-encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 class Icon(msgspec.Struct, rename="camel"):

@@ -22,7 +22,7 @@ import msgspec
 from toolgate.catalog import checks, naming
 from toolgate.catalog.checks import InvalidDefinition, Members, QuarantinedDefinition
 from toolgate.catalog.naming import MAX_NATIVE_NAME, fold_lookalikes, is_disguised, make_alias
-from toolgate.model.json_text import decode_members, encode_json
+from toolgate.model.json_text import decode_members, encode_canonical, encode_json
 from toolgate.model.names import ToolRef, is_tool_name
 from toolgate.model.tools import HINTS, ToolDefinition, read_effects
 
@@ -159,7 +159,7 @@ def _define(ref: ToolRef, raw: bytes, sent: Members, *, native: str) -> ToolDefi
     return ToolDefinition(
         ref=ref,
         raw=checks.reencode(raw, sent=sent, members=members),
-        digest=hashlib.sha256(checks.encode_canonical(pick_digested(members))).hexdigest(),
+        digest=hashlib.sha256(encode_canonical(pick_digested(members))).hexdigest(),
         tokens=estimate_tokens(msgspec.json.encode(seen)),
         native_name=native,
         description=members.get("description", ""),
@@ -229,7 +229,7 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     changed: dict[str, tuple[str, ...]] = {}
     left = MAX_SHOWN_LINES
     for name in sorted(before.keys() & after.keys()):
-        if checks.encode_canonical(before[name]) != checks.encode_canonical(after[name]):
+        if encode_canonical(before[name]) != encode_canonical(after[name]):
             changed[name] = diff_lines(before[name], after[name]) if left > 0 else NOT_SHOWN
             left -= len(changed[name])
     return ToolChanges(
@@ -245,7 +245,7 @@ def _group_by_content(tools: Mapping[str, Members], others: Mapping[str, Members
     found: dict[bytes, list[str]] = {}
     for name in sorted(tools.keys() - others.keys()):
         content = {key: value for key, value in tools[name].items() if key != "name"}
-        found.setdefault(checks.encode_canonical(content), []).append(name)
+        found.setdefault(encode_canonical(content), []).append(name)
     return found
 
 

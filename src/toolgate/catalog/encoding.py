@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from toolgate.catalog.checks import encode_canonical, to_stateful_schema
+from toolgate.catalog.checks import to_stateful_schema
 from toolgate.errors import ServerUnavailable, ToolgateError
-from toolgate.model.json_text import NULL, Members, decode_members, encode_raw
+from toolgate.model.json_text import NULL, Members, decode_members, encode_canonical, encode_raw
 from toolgate.model.protocol import LIST_MEMBERS
 from toolgate.model.tools import Listing, ListKind, Revision, ServerTools, ToolDefinition
 

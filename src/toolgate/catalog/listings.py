@@ -22,6 +22,7 @@ import msgspec
 from toolgate.catalog import checks
 from toolgate.catalog.checks import InvalidDefinition, Members, QuarantinedDefinition
 from toolgate.catalog.definitions import check_tools
+from toolgate.model.json_text import encode_canonical
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.tools import Listing, ServerTools, ToolDefinition
 
@@ -201,7 +202,7 @@ def _check_listing(kind: _Kind, server_id: str, raw: bytes) -> Listing | Quarant
         checks.check_description(members)
         checks.check_depth(members)
         encoded = checks.reencode(raw, sent=sent, members=members)
-        digest = hashlib.sha256(checks.encode_canonical(members)).hexdigest()
+        digest = hashlib.sha256(encode_canonical(members)).hexdigest()
         return Listing(server_id=server_id, name=name, raw=encoded, digest=digest)
     except InvalidDefinition as refusal:
         return QuarantinedDefinition(label, str(refusal))
@@ -307,4 +308,4 @@ def digest_lists(lists: ServerLists | ServerTools) -> str:
         {name: one.digest for name, one in found.items()}
         for found in (lists.tools, lists.prompts, lists.resources, lists.templates)
     ]
-    return hashlib.sha256(checks.encode_canonical([*digests, dict(lists.quarantined)])).hexdigest()
+    return hashlib.sha256(encode_canonical([*digests, dict(lists.quarantined)])).hexdigest()

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -39,8 +39,8 @@ class ChatOptions:
     """See `ChatBudgets.narrow`."""
     explain: bool = False
     """Whether the response explains the decision on each tool. Only requests set this, and the next."""
-    progress: bool = False
-    """Whether a stream reports the tools that run."""
+    progress: bool | Literal["full"] = False
+    """Whether a stream reports the tools that run; `full`: with arguments and results, and refused calls."""
 
 
 def parse_budgets(text: str | bytes) -> dict[str, int]:

@@ -183,11 +183,12 @@ def _add_option(options: _Options, key: str, raw: msgspec.Raw, param: str) -> No
         raise InvalidChat(f"Invalid value for '{param}': it is not JSON.", param=param) from exc
     place, other = options.setdefault(key, (param, value))
     # Compared as bytes: to Python, `1`, `1.0` and `true` are equal.
-    if msgspec.json.encode(other, order="sorted") != msgspec.json.encode(value, order="sorted"):
+    if json_text.encode_canonical(other) != json_text.encode_canonical(value):
         raise InvalidChat(f"'{param}' and '{place}' contradict each other.", param=param)
 
 
 def _parse_options(options: _Options) -> ChatOptions:
+    _, progress = options.get("toolgate.progress", ("", None))
     param, mode = options.get("toolgate.mode", ("", None))
     modes: tuple[ChatMode, ...] = get_args(ChatMode)
     if mode is not None and mode not in modes:
@@ -201,7 +202,7 @@ def _parse_options(options: _Options) -> ChatOptions:
         mode=mode,
         budgets=budgets,
         explain=_parse_flag(options, "toolgate.explain"),
-        progress=_parse_flag(options, "toolgate.progress"),
+        progress="full" if progress == "full" else _parse_flag(options, "toolgate.progress"),
     )
 
 

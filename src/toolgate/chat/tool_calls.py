@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolgate.errors import WIRE, InvalidArguments, ToolgateError
-from toolgate.model.json_text import UNREADABLE, Members
+from toolgate.model.json_text import UNREADABLE, Members, encode_canonical
 
 CallKind = Literal["function", "other"]
 """`other`: a call of a tool that is not a function. The gateway never runs it."""
@@ -29,7 +29,6 @@ _CUT: Final = "… [cut: {kept:,} of {size:,} bytes]"
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
-_encode_canonical = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +89,7 @@ def repair_name(name: str) -> str:
 
 def canonicalize(arguments: bytes) -> bytes:
     """Encode equal arguments equally, to recognise repeated calls."""
-    return _encode_canonical(_decode(arguments))
+    return encode_canonical(_decode(arguments))
 
 
 def _find_fault(sent: bytes) -> str | None:
@@ -215,21 +214,21 @@ def _repeats_content(structured: object, blocks: list[Any]) -> bool:
         for block in blocks
         if isinstance(block, dict) and isinstance(block.get("text"), str)
     ]
-    wholes = {_encode_canonical(structured)}
+    wholes = {encode_canonical(structured)}
     parts: list[Any] = []
     match structured:
         case {"result": value, **rest} if not rest:
-            wholes.add(_encode_canonical(value))
+            wholes.add(encode_canonical(value))
             parts = value if isinstance(value, list) else []
     return any(wholes & one for one in texts) or (
         len(parts) == len(texts) > 0
-        and all(_encode_canonical(part) in one for part, one in zip(parts, texts, strict=True))
+        and all(encode_canonical(part) in one for part, one in zip(parts, texts, strict=True))
     )
 
 
 def _spellings(text: str) -> set[bytes]:
     """The JSON values that a text may represent, as bytes: to Python `1` and `true` are equal."""
     try:
-        return {_encode_canonical(text), _encode_canonical(_decode(text))}
+        return {encode_canonical(text), encode_canonical(_decode(text))}
     except UNREADABLE:
-        return {_encode_canonical(text)}
+        return {encode_canonical(text)}

@@ -26,6 +26,8 @@ decode_members = msgspec.json.Decoder(Members).decode
 """Raises UNREADABLE for bytes that are not a JSON object."""
 decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 """Raises UNREADABLE for bytes that are not a JSON array."""
+encode_canonical = msgspec.json.Encoder(order="sorted").encode
+"""Equal values have equal bytes."""
 
 
 def encode_raw(value: object) -> msgspec.Raw:

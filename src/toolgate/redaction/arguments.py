@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from toolgate.model.approvals import MAX_ARGUMENT_BYTES
-from toolgate.model.json_text import NO_ARGUMENTS, fold_name, is_unfoldable
+from toolgate.model.json_text import NO_ARGUMENTS, encode_canonical, fold_name, is_unfoldable
 from toolgate.model.names import compile_globs
 from toolgate.model.servers import RedactionRules
 from toolgate.redaction.shapes import MASK, compile_prefilter, hides_word, looks_secret, redact_text
@@ -47,8 +47,6 @@ _LABELLED: Final = frozenset({"value", "values"})
 """Members whose value another member names: `{"name": "Authorization", "value": …}`."""
 
 _PROGRAMS: Final = ("command", "cmd", "program", "executable")
-
-_encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 Members = dict[str, Any]
 """The members of an object. Numbers are `msgspec.Raw`, as they are spelled."""
@@ -124,14 +122,14 @@ class Redaction:
             members = parse_members(data, _all_members)
             return self._fit(members, len(data), MAX_AUDITED_BYTES)
         except (ValueError, RecursionError):
-            return _encode_canonical({_MORE: f"{len(data)} unreadable bytes"})
+            return encode_canonical({_MORE: f"{len(data)} unreadable bytes"})
 
     def _fit(self, members: Members, size: int, most: int) -> bytes:
         whole = [_Attempt(self, size, size, most)] if size <= most else []
         cut = [_Attempt(self, longest, MAX_ENTRIES, most) for longest in _MAX_TEXTS if longest < most]
         for attempt in (*whole, *cut):
             with suppress(_TooLongError):
-                shown = _encode_canonical(attempt.members(members))
+                shown = encode_canonical(attempt.members(members))
                 if len(shown) <= most:
                     return shown
         return _too_long(size)
@@ -239,7 +237,7 @@ def _refuse_constant(_text: str) -> NoReturn:
 
 
 def _too_long(size: int) -> bytes:
-    return _encode_canonical({_MORE: f"{size} bytes, too many to show"})
+    return encode_canonical({_MORE: f"{size} bytes, too many to show"})
 
 
 def _compile_suspect(hide: Iterable[str]) -> Callable[[bytes], object]:

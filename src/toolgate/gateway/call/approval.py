@@ -28,7 +28,7 @@ from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial, elic
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
 from toolgate.model.approvals import ApprovalRequest
-from toolgate.model.json_text import describe_ambiguity, find_clash
+from toolgate.model.json_text import describe_ambiguity, encode_canonical, find_clash
 from toolgate.redaction.arguments import DEFAULT_REDACTION, Members, Redaction, parse_members
 from toolgate.registry.approvals import AGREED, DECLINED, ApprovalService, ApprovalVerdict, ElicitedDecision
 from toolgate.upstream.connection.contract import ClientChannel
@@ -36,8 +36,6 @@ from toolgate.upstream.connection.contract import ClientChannel
 APPROVALS_PAGE: Final = "/console/approvals/"
 _MAX_SESSION: Final = 200
 """Characters of a session id in an approval request: Toolgate's are shorter, clients may send longer ones."""
-
-_encode_canonical: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class ApprovalArguments(NamedTuple):
@@ -59,7 +57,7 @@ def parse_approval_arguments(
     """
     try:
         members = parse_members(b"{}" if raw is None else bytes(raw), _unambiguous_members)
-        canonical = _encode_canonical(members)
+        canonical = encode_canonical(members)
         # Valid JSON may still be nested too deeply to show.
         shown = redaction.redact_for_approver(members, len(canonical))
         return ApprovalArguments(hashlib.sha256(canonical).hexdigest(), shown)

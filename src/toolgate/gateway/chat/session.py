@@ -61,7 +61,7 @@ _MAX_QUOTED: Final = 1_000  # characters of a server's error message: longer one
 class ToolEvent(NamedTuple):
     """The start or end of one tool call, for clients that show progress."""
 
-    event: Literal["tool_started", "tool_finished"]
+    event: Literal["tool_started", "tool_finished", "tool_refused"]
     call_id: str
     tool: str
     ok: bool | None = None
@@ -69,6 +69,10 @@ class ToolEvent(NamedTuple):
     ms: int | None = None
     code: str = ""
     """Of a failed call: the error code."""
+    arguments: str = ""
+    """As the model wrote them."""
+    content: str = ""
+    """Of a finished call: the text that the model gets."""
 
 
 class CallerToolFailed(Exception):
@@ -229,22 +233,24 @@ class ChatSession(ABC):
             return None
 
     async def _take_step(self, step: RunTool | RefuseTool, slots: asyncio.Semaphore) -> str:
-        context, clock = self.context, asyncio.get_running_loop().time
+        context, clock, call = self.context, asyncio.get_running_loop().time, step.call
         if isinstance(step, RefuseTool):
+            name = guess_tool_name(context.gateway.snapshot, call.name)
             with suppress(ToolgateError):  # a caller without a scope has no tool, either
                 view = context.gateway.view_for_call(context.scope.caller)
-                name = guess_tool_name(context.gateway.snapshot, step.call.name)
                 context.gateway.record_unmade(view, name, trace=context.trace, code=step.error.code)
-            return render_error(step.error)
+            content = render_error(step.error)
+            refused = ToolEvent("tool_refused", call.call_id, name, ok=False, ms=0, code=step.error.code)
+            await self.on_tool_event(refused._replace(arguments=call.arguments, content=content))
+            return content
         try:
             async with asyncio.timeout_at(context.deadline_s), slots:
                 began_s = clock()
                 content, code = await self._call_tool(step)
                 self._totals.count_limit_hit(context.gateway.metrics, context.trace.door, code)
                 took_ms = round((clock() - began_s) * 1e3)
-                await self.on_tool_event(
-                    ToolEvent("tool_finished", step.call.call_id, step.name, not code, took_ms, code)
-                )
+                ended = ToolEvent("tool_finished", call.call_id, step.name, not code, took_ms, code)
+                await self.on_tool_event(ended._replace(arguments=call.arguments, content=content))
                 return content
         except TimeoutError:
             return _render_failure(CallTimedOut("the time for the whole chat is used up", hint=""))[0]
@@ -253,7 +259,10 @@ class ChatSession(ABC):
         caller_tool = self.context.caller_tools.get(step.name.removeprefix(CALLER_TOOL_PREFIX))
         max_bytes = self.context.scope.budgets.max_tool_output_bytes
         try:
-            await self.on_tool_event(ToolEvent("tool_started", step.call.call_id, step.name))
+            call = step.call
+            await self.on_tool_event(
+                ToolEvent("tool_started", call.call_id, step.name, arguments=call.arguments)
+            )
             if caller_tool is not None and step.name.startswith(CALLER_TOOL_PREFIX):
                 return cut_text(await caller_tool(step.arguments), max_bytes), ""
             return _render_response(await self._call_server(step), max_bytes)
