@@ -248,11 +248,10 @@ class SseTransport:
             ):
                 if message.method == "initialize":
                     selected = stream.binding.for_principal(principal)
-                    handshake = self._stateful.negotiate(message, selected, LEGACY_VERSIONS)
-                    session.binding = handshake.binding
-                    session.version = handshake.version
-                    session.capabilities = handshake.capabilities
-                    send_result(responder, request_id, handshake.result)
+                    session.binding, session.version, session.capabilities, result = self._stateful.negotiate(
+                        message, selected, LEGACY_VERSIONS
+                    )
+                    send_result(responder, request_id, result)
                 else:
                     _check_stateful(message)
                     client = SessionClient(session, responder, principal, accepts_stream=True)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -71,17 +71,6 @@ class SessionClient:
             return elicitation.UNSUPPORTED
         self.session.totals.rounds += 1
         return await self.session.request(self.responder, method, params, self.binding.caller.principal)
-
-
-class Handshake(NamedTuple):
-    """The result of `initialize`, and what it decides for the session."""
-
-    binding: CallerBinding
-    """What the session selects: what its URL selects, or less."""
-    version: str
-    capabilities: bytes
-    """Those of the client that the gateway carries."""
-    result: bytes
 
 
 class StatefulHandler:
@@ -256,15 +245,19 @@ class StatefulHandler:
         """Open a session for what the URL selects."""
         if message.id is None:
             raise errors.InvalidRequest("`initialize` is a request and needs an `id`")
-        handshake = self.negotiate(message, binding, STATEFUL_VERSIONS)
-        revision, caller = self.gateway.snapshot.revision, handshake.binding.caller
-        capabilities = handshake.capabilities
-        session_id = self.sessions.issue(caller, handshake.version, capabilities, revision=revision)
-        headers = [(b"mcp-session-id", session_id)]
-        responses.send_result(exchange.responder, message.id, handshake.result, headers)
+        selected, version, capabilities, result = self.negotiate(message, binding, STATEFUL_VERSIONS)
+        revision = self.gateway.snapshot.revision
+        session_id = self.sessions.issue(selected.caller, version, capabilities, revision=revision)
+        responses.send_result(exchange.responder, message.id, result, [(b"mcp-session-id", session_id)])
 
-    def negotiate(self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]) -> Handshake:
-        """Negotiate an `initialize` request. `versions` are those served, newest first."""
+    def negotiate(
+        self, message: McpMessage, binding: CallerBinding, versions: Sequence[str]
+    ) -> tuple[CallerBinding, str, bytes, bytes]:
+        """Negotiate an `initialize` request. `versions` are those served, newest first.
+
+        Returns what the session selects (what its URL selects, or less), its version, the capabilities of the
+        client that the gateway carries, and the result.
+        """
         requested = message.text("protocolVersion")
         if requested is None:
             raise errors.InvalidParams("`protocolVersion` is missing")
@@ -280,7 +273,7 @@ class StatefulHandler:
         }
         if instructions:
             result["instructions"] = instructions
-        return Handshake(binding, version, capabilities, msgspec.json.encode(result))
+        return binding, version, capabilities, msgspec.json.encode(result)
 
     def find_session(self, exchange: McpExchange, session_id: bytes) -> ClientSession:
         """The caller's own session of that id. Raises UnknownSession."""
