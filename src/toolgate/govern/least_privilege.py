@@ -188,11 +188,6 @@ class HolderGrant(NamedTuple):
     """Its last use. None: no known use."""
 
 
-class IdleServer(NamedTuple):
-    server_id: str
-    last_ms: int | None
-
-
 class UsageByHolder(NamedTuple):
     since_ms: int
     begins_ms: int | None
@@ -253,15 +248,15 @@ async def weigh_holders(
     return await asyncio.to_thread(lambda: [weigh(one) for one in holders])
 
 
-def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[IdleServer]:
-    """The servers without any call in that time, by id."""
+def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[tuple[str, int | None]]:
+    """The servers without any call in that time, by id, with their last use."""
     recent: set[str] = set()
     last_ms: dict[str, int] = {}
     for found in uses.by_task.values():
         for ref, used in found.items():
             recent |= {ref.server_id} if used.calls else set()
             last_ms[ref.server_id] = max(used.last_ms, last_ms.get(ref.server_id, 0))
-    return [IdleServer(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
+    return [(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
 
 
 def _find_reach(snapshot: Snapshot, holder: QuotaHolder) -> frozenset[ToolRef]:

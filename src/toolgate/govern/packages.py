@@ -38,7 +38,7 @@ from toolgate.govern.package_install import (
 from toolgate.model.packages import Package
 from toolgate.model.principals import Principal
 from toolgate.model.servers import PackageRef
-from toolgate.packages.archive import normalize_archive
+from toolgate.packages.archive import ArchiveSummary, normalize_archive
 from toolgate.packages.artifacts import check_module_size
 from toolgate.packages.manifest import Manifest, build_server_body, encode_manifest, parse_manifest
 from toolgate.redaction.records import redact_server
@@ -151,10 +151,8 @@ class InspectedArchive(NamedTuple):
 
     package: Package
     manifest: Manifest
-    raw_manifest: bytes
+    summary: ArchiveSummary
     size: int
-    files: int
-    unpacked_bytes: int
 
 
 async def publish_package(
@@ -169,7 +167,7 @@ async def publish_package(
     try:
         # In a thread: checking a large archive takes seconds.
         inspected = await asyncio.to_thread(_inspect_archive, archive, normal)
-        package, manifest = inspected.package, inspected.raw_manifest
+        package, manifest = inspected.package, inspected.summary.manifest
         package_id = package.package_id
         check_grant(actor, package)
         if not inspected.manifest.run:
@@ -186,20 +184,13 @@ async def publish_package(
 
 def _inspect_archive(archive: Path, normal: Path) -> InspectedArchive:
     with archive.open("rb") as source, normal.open("xb") as target:
-        contents = normalize_archive(source, target)
+        summary = normalize_archive(source, target)
     with normal.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    manifest = parse_manifest(contents.manifest)
+    manifest = parse_manifest(summary.manifest)
     if manifest.run:  # raises if the server could not run
         build_server_body(manifest, PackageRef(version=manifest.version, sha256=sha256))
-    return InspectedArchive(
-        package=read_package(manifest, sha256),
-        manifest=manifest,
-        raw_manifest=contents.manifest,
-        size=normal.stat().st_size,
-        files=contents.files,
-        unpacked_bytes=contents.unpacked_bytes,
-    )
+    return InspectedArchive(read_package(manifest, sha256), manifest, summary, normal.stat().st_size)
 
 
 async def remove_version(control: Control, actor: Principal, package_id: str, version: str) -> None:

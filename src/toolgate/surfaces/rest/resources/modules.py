@@ -100,7 +100,8 @@ async def finish_upload(control: Control, call: RestCall[UploadSent]) -> UploadR
     looked = await packages.publish_package(
         control, call.caller, call.ids["sha256"], parts=sent.parts, is_dry_run=sent.dry_run
     )
-    return UploadResponse.of(looked.package, looked, tools=looked.package.declared, kept=not sent.dry_run)
+    package = looked.package
+    return UploadResponse.of(package, looked, looked.summary, tools=package.declared, kept=not sent.dry_run)
 
 
 _MODULES: Final = "/admin/api/modules"

@@ -379,7 +379,7 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
             )
             for one in found
         ],
-        servers=[IdleServerShown.of(one, last_used_ms=one.last_ms) for one in servers],
+        servers=[IdleServerShown(server_id=one, last_used_ms=last_ms) for one, last_ms in servers],
         next_cursor=next_cursor,
     )
 
