@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from toolgate.errors import ToolgateError
+from toolgate.errors import SessionLimit, ToolgateError
 from toolgate.gateway.auth.identity import credential_lapsed
 from toolgate.govern.control import Control
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, parse_number
-from toolgate.surfaces.rest.framework.response import Events, ResponseStream, RestResponse
+from toolgate.surfaces.rest.framework.response import EVENTS, Events, ResponseStream, RestResponse
 
 T = TypeVar("T")
 
@@ -21,6 +21,8 @@ LAST_EVENT_ID: Final = Parameter(
     "The id of the last event received. The stream resumes after it and ignores `since`.",
     "number",
 )
+STREAM: Final[dict[str, Any]] = {"response": EVENTS, "headers": (LAST_EVENT_ID,), "errors": (SessionLimit,)}
+"""The options of endpoints that stream events."""
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 

@@ -216,13 +216,11 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     return IntegrationsResponse(revision=revision, default=default, integrations=shown, next_cursor=more)
 
 
-@put(
-    f"{_OWN}/{{server_id}}",
-    "agent",
-    "Switch an integration on or off for yourself",
-    IntegrationSwitched,
-    errors=(Conflict, TooManyAttempts, StorageFailed),
-)
+_OWN_ONE: Final = f"{_OWN}/{{server_id}}"
+_SWITCH: Final[dict[str, Any]] = {"errors": (Conflict, TooManyAttempts, StorageFailed)}
+
+
+@put(_OWN_ONE, "agent", "Switch an integration on or off for yourself", IntegrationSwitched, **_SWITCH)
 async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> RestResponse:
     """Switch a server on or off for yourself: in every session, chat and invocation with your key.
 
@@ -233,12 +231,7 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     return RestResponse(IntegrationSwitched.of(found, revision=revision), revision=revision)
 
 
-@delete(
-    f"{_OWN}/{{server_id}}",
-    "agent",
-    "Reset an integration to the default of your key",
-    errors=(Conflict, TooManyAttempts, StorageFailed),
-)
+@delete(_OWN_ONE, "agent", "Reset an integration to the default of your key", **_SWITCH)
 async def unset_integration(control: Control, call: RestCall[None]) -> collection.Deleted:
     """Reset a server to the default state of your key."""
     revision = await integrations.reset_integration(control, call.caller, call.ids["server_id"])

@@ -35,13 +35,7 @@ from toolgate.registry.invocations import InvocationProgress
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import PAGING, NoBody, Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import (
-    EVENTS,
-    NextCursor,
-    ResponseShape,
-    RestResponse,
-    Revision,
-)
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
 
 MAX_WAIT_S: Final = 300  # proxies rarely wait for longer
@@ -239,12 +233,10 @@ async def read_invocation(control: Control, call: RestCall[None]) -> InvocationS
     return show_invocation(await _find(control, call))
 
 
-@get(
-    f"{_ONE}/logs",
-    "agent",
-    "Read the log of an invocation",
-    query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
-)
+_AFTER: Final = (Parameter("after", "Only lines after the one with this `seq`.", "number"),)
+
+
+@get(f"{_ONE}/logs", "agent", "Read the log of an invocation", query=_AFTER)
 async def read_lines(control: Control, call: RestCall[None]) -> LinesResponse:
     """The output and log lines of the guest so far, or after the line `after`, up to 1,000 lines."""
     found = await _find(control, call)
@@ -261,15 +253,7 @@ async def cancel_run(control: Control, call: RestCall[NoBody]) -> InvocationShow
     return show_invocation(found)
 
 
-@get(
-    f"{_ONE}/events",
-    "agent",
-    "Stream an invocation",
-    EVENTS,
-    query=(Parameter("after", "Only lines after the one with this `seq`.", "number"),),
-    headers=(streams.LAST_EVENT_ID,),
-    errors=(errors.SessionLimit,),
-)
+@get(f"{_ONE}/events", "agent", "Stream an invocation", query=_AFTER, **streams.STREAM)
 async def follow_invocation(control: Control, call: RestCall[None]) -> RestResponse:
     """A stream of the guest's output and log lines, until the invocation has ended.
 

@@ -15,7 +15,7 @@ from toolgate.model.revisions import ChangeBatch, Kind
 from toolgate.registry.files.reload import DirectoryLoader
 from toolgate.surfaces.rest.framework import streams
 from toolgate.surfaces.rest.framework.request import NoBody, Parameter, RestCall, join_quoted
-from toolgate.surfaces.rest.framework.response import EVENTS, ResponseShape, RestResponse, Revision
+from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import get, post
 
 
@@ -23,15 +23,13 @@ from toolgate.surfaces.rest.framework.routing import get, post
     "/admin/api/watch",
     "viewer",
     "Watch the registry",
-    EVENTS,
     query=(
         Parameter("since", "The revision to start after. Default: the current revision.", "number"),
         Parameter("epoch", "The epoch of `since`. Fails with `compacted` if the registry has another one."),
         Parameter("digest", "The digest listed with `since`. Fails with `compacted` if it differs."),
         Parameter("kinds", "Only changes of these kinds: `server,task,profile,pin,chat_upstream,key`."),
     ),
-    headers=(streams.LAST_EVENT_ID,),
-    errors=(errors.Compacted, errors.SessionLimit),
+    **{**streams.STREAM, "errors": (errors.Compacted, errors.SessionLimit)},
 )
 async def watch_changes(control: Control, call: RestCall[None]) -> RestResponse:
     """A stream of changes, one event per transaction.
