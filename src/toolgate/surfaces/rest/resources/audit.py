@@ -25,12 +25,12 @@ from toolgate.audit.index.tables import (
     IndexedEvent,
     parse_event_id,
 )
-from toolgate.errors import InvalidRequest, NotFound, SessionLimit
+from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
 from toolgate.surfaces.rest.framework import response, streams
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall, describe_paging, join_quoted
-from toolgate.surfaces.rest.framework.response import EVENTS, NextCursor, ResponseShape, RestResponse
+from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import get
 
 PAGE: Final = 100  # some screens of the console
@@ -287,15 +287,7 @@ class EventTail:
                     await news.wait()
 
 
-@get(
-    "/admin/api/audit/events",
-    "viewer",
-    "Stream audit events",
-    EVENTS,
-    query=FILTERS,
-    headers=(streams.LAST_EVENT_ID,),
-    errors=(SessionLimit,),
-)
+@get("/admin/api/audit/events", "viewer", "Stream audit events", query=FILTERS, **streams.STREAM)
 async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     """A stream of new audit events, with the filters of the list.
 
