@@ -131,15 +131,13 @@ async def test_a_server_that_rejects_a_version_it_lists_is_probed_once_more() ->
 
 
 async def test_what_a_modern_server_says_of_itself_is_kept() -> None:
-    meta = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
-    server = Server([result({**MODERN, "_meta": meta})], [error(UNKNOWN)])
+    server = Server([result(MODERN)], [error(UNKNOWN)])
     info = await negotiate(server.request, server.notify)
 
     assert info == ServerInfo(
         revision="modern",
         version="2026-07-28",
         capabilities=info.capabilities,
-        implementation=b'{"name": "s", "version": "2"}',
         instructions="hi",
     )
     assert {name: msgspec.json.decode(raw) for name, raw in info.capabilities.items()} == {"tools": {}}
@@ -152,7 +150,6 @@ async def test_what_a_legacy_server_says_of_itself_is_kept() -> None:
         revision="legacy",
         version="2025-06-18",
         capabilities={},
-        implementation=b'{"name": "s"}',
         instructions="",
     )
 

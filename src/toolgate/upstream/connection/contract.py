@@ -133,8 +133,6 @@ class ServerInfo:
     revision: Revision
     version: str
     capabilities: Mapping[str, msgspec.Raw] = field(default_factory=lambda: MappingProxyType({}))
-    implementation: bytes = b"{}"
-    """The server's name and version, as a JSON object."""
     instructions: str = ""
 
     def announces(self, capability: str, flag: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from toolgate.model.json_text import UNREADABLE
-from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION, SERVER_INFO_KEY
+from toolgate.model.protocol import LEGACY_VERSIONS, MODERN_VERSION
 from toolgate.model.tools import Revision
 from toolgate.upstream.connection.contract import (
     PROBE_TIMEOUT_S,
@@ -45,13 +45,11 @@ class _DiscoverResult(msgspec.Struct, rename="camel"):
     supported_versions: list[str]
     capabilities: Params = {}
     instructions: str | None = None
-    meta: Params | None = msgspec.field(default=None, name="_meta")
 
 
 class _InitializeResult(msgspec.Struct, rename="camel"):
     protocol_version: str
     capabilities: Params = {}
-    server_info: msgspec.Raw = msgspec.Raw(b"{}")
     instructions: str | None = None
 
 
@@ -148,7 +146,6 @@ async def _discover(send: RequestSender) -> ServerInfo | None:
         revision="modern",
         version=MODERN_VERSION,
         capabilities=found.capabilities,
-        implementation=bytes((found.meta or {}).get(SERVER_INFO_KEY, b"{}")),
         instructions=found.instructions or "",
     )
 
@@ -173,7 +170,6 @@ async def _initialize(send: RequestSender, notify: NotificationSender, capabilit
         revision="legacy",
         version=found.protocol_version,
         capabilities=found.capabilities,
-        implementation=bytes(found.server_info),
         instructions=found.instructions or "",
     )
 

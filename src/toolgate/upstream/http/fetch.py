@@ -150,11 +150,6 @@ class OtlpCollector:
         self._headers = headers
         self._fetcher = Fetcher(Egress(allow_private=True))
 
-    @property
-    def address(self) -> str:
-        """Host and port, for people."""
-        return parse_target(self._endpoint).address
-
     async def send(self, path: str, body: bytes) -> None:
         """Send a document to `path` below the endpoint. Raises ExportRejected."""
         target = parse_target(self._endpoint + path)
