@@ -2743,8 +2743,10 @@ export interface components {
             calls: number;
             /** @description Admitted calls with the outcome `error` or `tool_error`. */
             errors: number;
-            /** @description Denied calls. */
+            /** @description Denied calls, without the pending ones. */
             denials: number;
+            /** @description Calls that were denied until someone approves them. */
+            pending: number;
         };
         /**
          * ActivityResponse
@@ -3111,6 +3113,8 @@ export interface components {
             /** @description Whether the tool reports a failure: `isError` of the result. */
             is_error: boolean;
             duration_ms: number;
+            /** @description Estimated tokens of the result. */
+            tokens: number;
             /** @description The id of this request, as in the audit log. */
             request_id: string;
         };
@@ -10336,7 +10340,7 @@ export interface operations {
             query?: {
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. Or of a group: `admitted`; `failed`: `error` or `tool_error`; `pending`: denied until approved; `rejected`: otherwise denied. */
                 outcome?: string;
                 /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;
@@ -10392,7 +10396,7 @@ export interface operations {
             query?: {
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. Or of a group: `admitted`; `failed`: `error` or `tool_error`; `pending`: denied until approved; `rejected`: otherwise denied. */
                 outcome?: string;
                 /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;
@@ -10448,7 +10452,7 @@ export interface operations {
                 format?: string;
                 /** @description Only events of this type: `call`, `admin`, `credential`, `definition`, `invocation`, `approval`, `spawn`, `scope`, `session`. */
                 type?: string;
-                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. */
+                /** @description Only calls with this outcome: `ok`, `tool_error`, `error`, `denied`, `cancelled`, `unknown`. Or of a group: `admitted`; `failed`: `error` or `tool_error`; `pending`: denied until approved; `rejected`: otherwise denied. */
                 outcome?: string;
                 /** @description Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`. */
                 door?: string;

@@ -153,6 +153,30 @@ async def test_progress_is_reported_to_those_who_ask() -> None:
     assert last == {"rounds": 1, "tool_calls": 1}
 
 
+async def test_full_progress_has_arguments_results_and_refused_calls() -> None:
+    async with (
+        scripted_model(calls((ECHO, '{"x": 1}', "a"), ("mcp__one__nope", "{", "b")), text("done")) as model,
+        open_chat_world(MemoryNet(), upstreams=(upstream(model.url),)) as world,
+    ):
+        response = await world.stream(metadata={"toolgate.progress": "full"})
+        results = {one["tool_call_id"]: one["content"] for one in model.requests[1].messages[2:]}
+
+    reports = {(one["event"], one["call_id"]): one for one in response.extensions if "event" in one}
+    call = {"tool": "one.echo", "call_id": "a", "arguments": '{"x": 1}'}
+    ended = {"ok": True, "code": "", "result": results["a"]}
+    refused = {"ok": False, "ms": 0, "code": "unknown_tool", "arguments": "{", "result": results["b"]}
+    assert reports == {
+        ("tool_started", "a"): {"event": "tool_started", **call},
+        ("tool_finished", "a"): {
+            "event": "tool_finished",
+            **call,
+            **ended,
+            "ms": reports["tool_finished", "a"]["ms"],
+        },
+        ("tool_refused", "b"): {"event": "tool_refused", "tool": "one.nope", "call_id": "b", **refused},
+    }
+
+
 async def test_what_is_explained_comes_first() -> None:
     async with (
         scripted_model(text("done")) as model,

@@ -170,8 +170,9 @@ class _StreamedSession(_HttpSession):
         return await self.prompt_streamed(action, self._chunks.send_delta)
 
     async def on_tool_event(self, event: ToolEvent) -> None:
-        if self.request.options.progress:
-            await self._chunks.send_event(event)
+        progress = self.request.options.progress
+        if progress == "full" or (progress and event.event != "tool_refused"):
+            await self._chunks.send_event(event, is_full=progress == "full")
 
 
 class CompletionStream:
@@ -204,11 +205,14 @@ class CompletionStream:
             others = {name: raw for name, raw in delta.head.items() if name not in _NOT_PASSED}
             await self._write_choice(fields, delta.choice, others)
 
-    async def send_event(self, event: ToolEvent) -> None:
+    async def send_event(self, event: ToolEvent, *, is_full: bool) -> None:
         """Report the start or end of a tool call, in a chunk that clients skip."""
         report: dict[str, Any] = {"event": event.event, "tool": event.tool, "call_id": event.call_id}
         if event.ok is not None:
             report |= {"ok": event.ok, "ms": event.ms}
+        if is_full:
+            ended = {} if event.ok is None else {"code": event.code, "result": event.content}
+            report |= {"arguments": event.arguments, **ended}
         await self._open({})
         await self._write({"choices": [], "toolgate": report})
 

@@ -56,6 +56,7 @@ async def test_a_call_comes_to_its_tool_and_is_on_record() -> None:
             "result": {"content": [{"type": "text", "text": '{"path":"a"}'}]},
             "is_error": False,
             "duration_ms": 0,
+            "tokens": recorded.result_tokens,
             "request_id": "",
         }
         assert response.headers["x-request-id"] == found["request_id"]

@@ -16,6 +16,7 @@ from toolgate.catalog.find_tools import CALL_TOOL, MAX_NAME_CHARS
 from toolgate.gateway.call.pipeline import note_response
 from toolgate.gateway.chat.session import parse_server_error
 from toolgate.gateway.scope.caller import Trace
+from toolgate.gateway.scope.token_counts import estimate_result
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.json_text import decode_members, encode_raw
 from toolgate.registry.records.body import StrictBody
@@ -50,6 +51,8 @@ class CallResponse(ResponseShape, frozen=True, kw_only=True):
     is_error: bool
     """Whether the tool reports a failure: `isError` of the result."""
     duration_ms: int
+    tokens: int
+    """Estimated tokens of the result."""
     request_id: str
     """The id of this request, as in the audit log."""
 
@@ -129,4 +132,8 @@ def _show_result(response: ServerResponse) -> Mapping[str, Any]:
     except InputRequired as exc:
         problem = "the tool requests input from its user, which REST does not support"
         raise errors.InputNotGiven(problem) from exc
-    return {"result": msgspec.Raw(result), "is_error": is_tool_error(members)}
+    return {
+        "result": msgspec.Raw(result),
+        "is_error": is_tool_error(members),
+        "tokens": estimate_result(response.rpc),
+    }
