@@ -155,10 +155,11 @@ def add_server(
         response = client.send("PUT", build_record_path("server", name), body, headers=conditions)
         offered = None if report is None else _list_offered(client, name)
     warnings += response["warnings"]
+    connect = f"toolgate connect claude-code --servers {name} --write{url_option(connection.url)}"
     rendered = ui.stack_parts(
         render_applied("server", name, response),
         _render_offer(body["allowed_tools"], offered, () if report is None else report["tools"]),
-        _render_next(name, body["allowed_tools"], connection.url),
+        ui.copyable(connect, "Connect a client:", ui.DIM) if body["allowed_tools"] else None,
     )
     connection.show({**done, **response, "warnings": warnings, "offered": offered}, rendered)
 
@@ -241,10 +242,3 @@ def _render_offer(
         return ui.sentence(Text(f"{count}: none matches ", style=ui.WARN), patterns)
     more = [f"and {len(offered) - _SHOWN_TOOLS} more"] if len(offered) > _SHOWN_TOOLS else []
     return ui.sentence(f"{count}: ", ui.join_names([*offered[:_SHOWN_TOOLS], *more]))
-
-
-def _render_next(name: str, allowed: Sequence[str], url: str) -> RenderableType | None:
-    if not allowed:
-        return None
-    line = f"toolgate connect claude-code --servers {name} --write{url_option(url)}"
-    return ui.copyable(line, "Connect a client:", ui.DIM)

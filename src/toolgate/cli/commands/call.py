@@ -132,18 +132,13 @@ def _describe_tool(client: RestClient, tool: str, query: Query) -> Mapping[str, 
     response = client.post(_CALL, asked, query=finding, timeout=START_TIMEOUT)
     definition: Mapping[str, Any] | None = response["result"].get("structuredContent")
     if response["is_error"] or definition is None:
-        raise _refuse_unknown(
-            tool, [one["name"] for one in client.get("/api/v1/mcp/tools", finding)["tools"]]
-        )
+        names = [one["name"] for one in client.get("/api/v1/mcp/tools", finding)["tools"]]
+        # One that has this name at its server may be meant, or one that is written like it.
+        near = [one for one in names if one.endswith(f".{tool}")] or get_close_matches(tool, names, n=1)
+        meant = f"did you mean `{near[0]}`? " if near else ""
+        hint = f"{meant}`toolgate tools` lists the tools that this key and URL can call"
+        raise CommandError(f"no tool `{tool}` in this scope", hint=hint, code=UnknownTool.code)
     return definition
-
-
-def _refuse_unknown(tool: str, names: Sequence[str]) -> CommandError:
-    """Says which tool may be meant: one that is written like it, or has that name at its server."""
-    near = [one for one in names if one.endswith(f".{tool}")] or get_close_matches(tool, names, n=1)
-    meant = f"did you mean `{near[0]}`? " if near else ""
-    hint = f"{meant}`toolgate tools` lists the tools that this key and URL can call"
-    return CommandError(f"no tool `{tool}` in this scope", hint=hint, code=UnknownTool.code)
 
 
 def _check_json(arguments: dict[str, Any]) -> dict[str, Any]:
