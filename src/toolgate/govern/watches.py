@@ -8,7 +8,7 @@ repeats nothing.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from toolgate.errors import SessionLimit, ToolgateError
@@ -35,16 +35,14 @@ def filter_batch(batch: ChangeBatch, kinds: Collection[Kind]) -> ChangeBatch:
     return replace(batch, changes=tuple(change for change in batch.changes if change.kind in kinds))
 
 
+@dataclass(eq=False, slots=True)
 class RegistryWatch:
     """An open watch. Another task can end it, even while it waits."""
 
-    __slots__ = ("_timeout", "is_over", "reason")
-
-    def __init__(self, *, is_over: bool) -> None:
-        self.is_over = is_over
-        self.reason: ToolgateError | None = None
-        """The reason for its end, if its reader must get one."""
-        self._timeout: asyncio.Timeout | None = None
+    is_over: bool
+    reason: ToolgateError | None = None
+    """The reason for its end, if its reader must get one."""
+    _timeout: asyncio.Timeout | None = field(default=None, init=False)
 
     def end(self, reason: ToolgateError | None = None) -> None:
         """End the watch: its reader gets the reason and nothing else."""

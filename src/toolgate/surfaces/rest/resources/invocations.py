@@ -7,6 +7,7 @@ it sent an idempotency key to request it again.
 import asyncio
 import base64
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -263,7 +264,7 @@ async def follow_invocation(control: Control, call: RestCall[None]) -> RestRespo
     last = streams.parse_last_event_id(call)
     after = call.number("after") or 0 if last is None else last
     found = await _find(control, call)
-    news = nullcontext(_InvocationFeed(control, found, after=after))
+    news = nullcontext(_InvocationFeed(control, found, after))
     return await streams.stream_response(control, call, news, first=_encode_state(found), encode=bytes)
 
 
@@ -271,38 +272,38 @@ async def _find(control: Control, call: RestCall[None]) -> Invocation:
     return await find_invocation(control, call.caller, call.ids["task_id"], call.ids["invocation_id"])
 
 
+@dataclass(slots=True)
 class _InvocationFeed:
     """Reads an invocation whenever it has changed. A cancelled wait loses nothing."""
 
-    def __init__(self, control: Control, found: Invocation, *, after: int) -> None:
-        self._control = control
-        self._id = found.invocation_id
-        self._last_state: tuple[InvocationState, int] = (found.state, found.attempt)
-        self._after = after
-        self._mark: InvocationProgress | None = None
-        self._is_over = False
+    control: Control
+    last: Invocation
+    after: int
+    mark: InvocationProgress | None = None
+    is_over: bool = False
 
     def __aiter__(self) -> "_InvocationFeed":
         return self
 
     async def __anext__(self) -> bytes:
-        invocations = self._control.store.invocations
-        while not self._is_over:
-            mark = await self._control.invocation_poller.wait_for_change(invocations, self._id, self._mark)
+        invocations, invocation_id = self.control.store.invocations, self.last.invocation_id
+        while not self.is_over:
+            mark = await self.control.invocation_poller.wait_for_change(invocations, invocation_id, self.mark)
             # The state before the lines: if it has ended, these lines are complete.
-            found = await invocations.get(self._id)
+            found = await invocations.get(invocation_id)
             if mark is None or found is None:
                 break
-            lines = await invocations.lines(self._id, after=self._after, limit=PAGE_OF_LINES)
-            is_whole, state = len(lines) < PAGE_OF_LINES, (found.state, found.attempt)
+            lines = await invocations.lines(invocation_id, after=self.after, limit=PAGE_OF_LINES)
             events = [streams.encode_named_event("line", line, line.seq) for line in lines]
-            if state != self._last_state and found.state not in ENDED:
+            is_same = (found.state, found.attempt) == (self.last.state, self.last.attempt)
+            if not is_same and found.state not in ENDED:
                 events.insert(0, _encode_state(found))
-            self._is_over = is_whole and found.state in ENDED
-            if self._is_over:
+            is_whole = len(lines) < PAGE_OF_LINES
+            self.is_over = is_whole and found.state in ENDED
+            if self.is_over:
                 events.append(streams.encode_named_event("end", show_invocation(found)))
-            self._mark = mark if is_whole else None  # there are more lines: read them at once
-            self._last_state, self._after = state, lines[-1].seq if lines else self._after
+            self.mark = mark if is_whole else None  # there are more lines: read them at once
+            self.last, self.after = found, lines[-1].seq if lines else self.after
             return b"".join(events)
         raise StopAsyncIteration
 
