@@ -170,10 +170,6 @@ async def show_reach(serving: GatewayProcess, call: RestCall[None]) -> ReachSeen
     )
 
 
-def can_reach(gateway: Gateway, principal: Principal, server_id: str) -> bool:
-    return server_id in count_reachable_tools(gateway, principal)
-
-
 def _list_reachable_servers(gateway: Gateway, principal: Principal) -> list[ServerSeen]:
     """Sorted by id."""
     tools = count_reachable_tools(gateway, principal)

@@ -308,11 +308,11 @@ async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[d
     """Pins, each with the tools that need an approval."""
     servers = control.gateway.snapshot.servers
 
-    def show_all() -> list[dict[str, Any]]:
-        waiting = [find_unapproved_tools(read_pin(control, one), servers.get(one.id)) for one in records]
-        return [{**show_record(one), "waiting": tools} for one, tools in zip(records, waiting, strict=True)]
+    def show_pin(stored: StoredRecord) -> dict[str, Any]:
+        waiting = find_unapproved_tools(read_pin(control, stored), servers.get(stored.id))
+        return {**show_record(stored), "waiting": waiting}
 
-    return await asyncio.to_thread(show_all)
+    return await asyncio.to_thread(lambda: list(map(show_pin, records)))
 
 
 _ADDED: Final = {"waiting": Annotated[list[str], _WAITING]}

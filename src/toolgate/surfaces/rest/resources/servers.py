@@ -28,7 +28,7 @@ from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_server
 from toolgate.registry.records.fields import OAuthScope, ServerId
 from toolgate.registry.records.server_bodies import ServerBody
-from toolgate.surfaces.rest.data_plane.scopes import can_reach
+from toolgate.surfaces.rest.data_plane.scopes import count_reachable_tools
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
@@ -248,7 +248,7 @@ async def _find_server(control: Control, call: RestCall[Any], *, is_shared: bool
     """The record, with the owner of the login. Raises NotFound and Forbidden."""
     server_id, caller = call.ids["server_id"], call.caller
     is_admin = reaches(caller.role, "admin") and may_act_on_server(caller, server_id)
-    if not is_admin and not can_reach(control.gateway, caller, server_id):
+    if not is_admin and server_id not in count_reachable_tools(control.gateway, caller):
         raise errors.NotFound(f"no server `{server_id}`", hint="list those you can reach")
     record = parse_server((await find_record(control, "server", server_id)).body, strict=False)
     if record.is_per_principal and not is_shared:
