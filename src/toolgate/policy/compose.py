@@ -262,20 +262,18 @@ class _Judge:
             what = "tool definition" if is_tool else "definition"
             reason = f"{what}: {self._offer.quarantined[name]}"
             return deny(*ref, "platform", Reason.INVALID_DEFINITION, reason)
+        listed = self._offer.tools.get(name)
         if self._pin is not None and is_tool:
-            violation = find_pin_violation(self._pin, name, self._offer.tools.get(name))
+            violation = find_pin_violation(self._pin, name, listed)
             if violation:
                 return deny(*ref, "platform", Reason.QUARANTINED, violation)
-        decision = self._decide(ref, self._offer.tools.get(name), self._rules[is_tool])
-        return self._limit_to_reads(decision, name) if self._read_only_rule and is_tool else decision
-
-    def _limit_to_reads(self, decision: Decision, name: str) -> Decision:
-        """`decision` after the caller's layer, which follows platform and key and precedes the others."""
-        listed = self._offer.tools.get(name)
-        is_earlier = not decision.allowed and decision.layer in {"platform", "key"}
-        if is_earlier or (listed is not None and listed.is_read_only):
+        decision = self._decide(ref, listed, self._rules[is_tool])
+        if not (self._read_only_rule and is_tool) or (listed is not None and listed.is_read_only):
             return decision
-        return deny(decision.server_id, name, "caller", Reason.INTEGRATION_READ_ONLY, self._read_only_rule)
+        # The caller's layer follows platform and key, and precedes the others.
+        if not decision.allowed and decision.layer in {"platform", "key"}:
+            return decision
+        return deny(*ref, "caller", Reason.INTEGRATION_READ_ONLY, self._read_only_rule)
 
     def _decide(self, ref: ToolRef, tool: ToolDefinition | None, rules: Sequence[ToolRule]) -> Decision:
         """The first rule that denies decides, else the last allowlist that matched. `tool` is the approved
