@@ -9,7 +9,7 @@ import pytest
 from tests.upstream.virtual_time import VIRTUAL, pass_time
 from toolgate.upstream.connection.contract import StartFailed
 from toolgate.upstream.oauth.authority import OAuthToken
-from toolgate.upstream.oauth.connector import MIN_GAP_S, TokenRenewal
+from toolgate.upstream.oauth.connector import MIN_GAP_S, renew_tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -48,18 +48,21 @@ class Play:
     def take(self, _token: OAuthToken) -> None:
         self.taken.append(now_s())
 
-    def fail(self, reason: str) -> None:
-        self.failed.append(reason)
-
 
 async def run(play: Play, *, for_s: float, refused_at_s: tuple[float, ...] = ()) -> None:
-    renewal = TokenRenewal(
-        token(play.lifetime_s), obtain=play.obtain, on_token=play.take, on_failed=play.fail, clock_s=now_s
-    )
-    running = asyncio.create_task(renewal.run())
+    rejected = asyncio.Event()
+
+    async def renew() -> None:
+        try:
+            first = token(play.lifetime_s)
+            await renew_tokens(first, rejected, play.obtain, on_token=play.take, clock_s=now_s)
+        except StartFailed as exc:
+            play.failed.append(str(exc))
+
+    running = asyncio.create_task(renew())
     for at_s in refused_at_s:
         await pass_time(at_s - now_s())
-        renewal.rejected.set()
+        rejected.set()
     await pass_time(for_s - now_s())
     running.cancel()
 

@@ -207,42 +207,33 @@ def _require_oauth(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
 MIN_GAP_S: Final = 5.0  # between two token requests, however often the server rejects the token
 
 
-@dataclass(slots=True)
-class TokenRenewal:
-    """Requests another token before one expires, and when the server rejects it."""
+async def renew_tokens(
+    token: OAuthToken,
+    rejected: asyncio.Event,
+    obtain: Callable[[str | None], Awaitable[OAuthToken]],
+    *,
+    on_token: Callable[[OAuthToken], None],
+    clock_s: Callable[[], float],
+    min_gap_s: float = MIN_GAP_S,
+) -> None:
+    """Obtain another token before one expires, and when the server has `rejected` it, until cancelled.
 
-    token: OAuthToken
-    obtain: Callable[[str | None], Awaitable[OAuthToken]]
-    """Takes the token that the server rejected, if any. Raises StartFailed."""
-    on_token: Callable[[OAuthToken], None]
-    on_failed: Callable[[str], None]
-    clock_s: Callable[[], float]
-    min_gap_s: float = MIN_GAP_S
-    rejected: asyncio.Event = field(default_factory=asyncio.Event)
-    """The server responded with 401."""
-
-    async def run(self) -> None:
-        """Renew the token until cancelled, or until no other can be obtained."""
-        while True:
-            await self._wait_until_due()
-            try:
-                self.token = await self.obtain(self.token.access if self.rejected.is_set() else None)
-            except StartFailed as exc:
-                expires_at_s = self.token.expires_at_s
-                if exc.fatal or (expires_at_s is not None and expires_at_s <= self.clock_s()):
-                    self.on_failed(str(exc))
-                    return
-            else:
-                self.rejected.clear()
-                self.on_token(self.token)
-
-    async def _wait_until_due(self) -> None:
-        await asyncio.sleep(self.min_gap_s)
-        due_s = self.token.renew_at_s
-        left_s = None if due_s is None else max(0.0, due_s - self.clock_s())
+    `obtain` takes the token that the server rejected, if any. Raises StartFailed once there is no other.
+    """
+    while True:
+        await asyncio.sleep(min_gap_s)
+        left_s = None if token.renew_at_s is None else max(0.0, token.renew_at_s - clock_s())
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
-                await self.rejected.wait()
+                await rejected.wait()
+        try:
+            token = await obtain(token.access if rejected.is_set() else None)
+        except StartFailed as exc:
+            if exc.fatal or (token.expires_at_s is not None and token.expires_at_s <= clock_s()):
+                raise
+        else:
+            rejected.clear()
+            on_token(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,24 +261,30 @@ class OAuthConnector(Connector):
                 raise exc.with_message(f"{exc}; run {login} to have it listed") from exc
         token = await self.authorizer.token(record)
         connection = await connect(_with_token(record, record.http, token), listener)
-        renewal = TokenRenewal(
-            token,
-            obtain=partial(self.authorizer.token, record),
-            on_token=lambda renewed: connection.authorize(renewed.access),
-            # As if the server were gone: the pool opens another connection and reports why it cannot.
-            on_failed=listener.on_closed,
-            clock_s=self.authorizer.clock_s,
-            min_gap_s=self.min_gap_s,
-        )
+        rejected = asyncio.Event()
+
+        async def keep_token() -> None:
+            try:
+                await renew_tokens(
+                    token,
+                    rejected,
+                    partial(self.authorizer.token, record),
+                    on_token=lambda renewed: connection.authorize(renewed.access),
+                    clock_s=self.authorizer.clock_s,
+                    min_gap_s=self.min_gap_s,
+                )
+            except StartFailed as exc:
+                # As if the server were gone: the pool opens another connection and reports why it cannot.
+                listener.on_closed(str(exc))
 
         def on_refused(refusal: ServerUnavailable) -> None:
             if refusal.data.get("status") == 401:
-                renewal.rejected.set()
+                rejected.set()
             if scopes := refusal.data.get("scopes"):
                 raise _explain_missing_scopes(record, scopes, refusal) from refusal
 
         connection.on_refused = on_refused
-        connection.background.start(renewal.run())
+        connection.background.start(keep_token())
         return connection
 
 

@@ -81,14 +81,11 @@ class Connectors:
         """A slot for opening a connection; freed at the end of the block, or early if the start hangs."""
         slots = self._starting if transport == "stdio" else self._connecting
         await slots.acquire()
-        held = ExitStack()
-        held.callback(slots.release)
-        timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, held.close)
-        try:
+        with ExitStack() as held:
+            held.callback(slots.release)
+            timer = asyncio.get_running_loop().call_later(self._limits.start_slot_s, held.close)
+            held.callback(timer.cancel)
             yield
-        finally:
-            timer.cancel()
-            held.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
