@@ -69,7 +69,7 @@ async def _read_extent(control: Control, since_ms: int) -> tuple[IndexExtent, Se
     if extent.begins_ms is None:
         gaps.append("the audit log is empty: no usage is known")
     elif extent.begins_ms > since_ms:
-        gaps.append(f"the audit log begins on {_format_day(extent.begins_ms)}: earlier usage is unknown")
+        gaps.append(f"the audit log begins on {format_day(extent.begins_ms)}: earlier usage is unknown")
     if extent.silent_days:
         gaps.append(
             f"{extent.silent_days} of {extent.days} days have no events:"
@@ -78,7 +78,7 @@ async def _read_extent(control: Control, since_ms: int) -> tuple[IndexExtent, Se
     return extent, gaps
 
 
-def _format_day(at_ms: int) -> str:
+def format_day(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1e3, UTC):%Y-%m-%d}"
 
 
@@ -117,7 +117,7 @@ async def learn_task(
     lesson = await asyncio.to_thread(learn, served, policy, set(with_plain_uris(recent)))
     if not lesson.kept and not may_be_empty:
         raise InvalidRequest(
-            f"task `{task_id}` has used none of its tools since {_format_day(since_ms)}, so the least policy"
+            f"task `{task_id}` has used none of its tools since {format_day(since_ms)}, so the least policy"
             " would deny everything",
             hint="use a longer `--since`, or confirm with `--deny-all` (REST: `deny_all=true`)",
         )

@@ -115,15 +115,13 @@ async def _store_definitions(store: Store, lists: Sequence[Mapping[str, ToolDefi
 
 MAX_LINES: Final = 5_000  # of all tools together; a choice: later tools are listed without lines
 
-ToolDiffState = Literal["changed", "new", "renamed", "missing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDifference:
     """One tool that differs, or once differed, from its approved definition."""
 
     tool: str
-    state: ToolDiffState
+    state: Literal["changed", "new", "renamed", "missing"]
     approved: str | None = None
     """Digest of the approved definition; for a renamed tool, of the one under its old name."""
     found: str | None = None

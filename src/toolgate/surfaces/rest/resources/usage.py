@@ -5,7 +5,6 @@ plan to apply.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from toolgate.audit.index import activity
@@ -147,13 +146,11 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
     def encode(sums: TokenSums) -> dict[str, int]:
         return sums._asdict() | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
 
-    def format_day(day: int) -> str:
-        return datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat()
-
+    format_day = least_privilege.format_day
     return TokensResponse(
-        since=format_day(since),
-        until=format_day(today),
-        days=[TokensOfDay(day=format_day(day), **encode(sums)) for day, sums in found.days.items()],
+        since=format_day(since * DAY_MS),
+        until=format_day(today * DAY_MS),
+        days=[TokensOfDay(day=format_day(day * DAY_MS), **encode(sums)) for day, sums in found.days.items()],
         tasks=[TokensOfTask(task_id=task_id, **encode(sums)) for task_id, sums in found.tasks.items()],
         total=TokensShown(**encode(total)),
     )
