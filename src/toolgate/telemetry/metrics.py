@@ -180,14 +180,12 @@ class Metrics:
     def tool(self, server_id: str, tool: str) -> CallStats:
         """The counters of a tool. For unknown names, use `tool("", "")`."""
         stats = self.calls.get((server_id, tool))
-        return self._first_call(server_id, tool) if stats is None else stats
-
-    def _first_call(self, server_id: str, tool: str) -> CallStats:
+        if stats is not None:
+            return stats
         if self._tools[server_id] >= MAX_TOOLS_COUNTED:
             return self.calls.setdefault((server_id, ""), CallStats())
         self._tools[server_id] += 1
-        stats = self.calls[server_id, tool] = CallStats()
-        return stats
+        return self.calls.setdefault((server_id, tool), CallStats())
 
     def arms(self, versions: Iterable[ProfileVersion]) -> tuple[CallStats, ...]:
         """The counters of profile versions; only versions in a rollout have counters."""

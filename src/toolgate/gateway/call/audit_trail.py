@@ -137,7 +137,8 @@ class AuditTrail:
         if outcome.outcome == "denied":
             for stats in (self.metrics.tool(route.server_id, route.label), *call.view.arms):
                 stats.refuse(outcome.code)
-            self._count_shadow(route)
+            if route.shadow:
+                self.metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
         else:
             self._count(call, took_s, outcome)
         self._record(
@@ -228,11 +229,7 @@ class AuditTrail:
             view.tokens.calls += 1
             view.tokens.results += outcome.result_tokens
         if route.shadow:
-            self._count_shadow(route)
-
-    def _count_shadow(self, route: Route) -> None:
-        if route.shadow:
-            self.metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
+            metrics.shadow_denials[route.server_id, route.shadow_reason] += 1
 
 
 def _view_fields(view: View) -> dict[str, Any]:
