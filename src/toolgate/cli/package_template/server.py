@@ -74,7 +74,7 @@ def handle(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         asked = params.get("protocolVersion")
         manifest = json.loads(Path(__file__).with_name("manifest.json").read_text("utf-8"))
-        result = {
+        result: dict[str, Any] = {
             "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
             "capabilities": {"tools": {}},
             "serverInfo": {"name": manifest["id"], "version": manifest["version"]},
