@@ -147,7 +147,11 @@ class Logins:
 
         Raises InvalidRequest and ServerUnavailable.
         """
-        attempt = self._take(key, principal=principal, state=state)
+        attempt = self._attempts.get(state)
+        is_current = attempt is not None and attempt.began_s > self._clock_s() - LOGIN_S
+        if attempt is None or not is_current or (attempt.key, attempt.principal) != (key, principal):
+            raise InvalidRequest("this login was never started here, or has expired", hint=_BEGIN_AGAIN)
+        del self._attempts[state]  # for one use
         authority = attempt.parties.authority
         # A callback that names its issuer must name the right one (RFC 9207).
         is_missing = issuer is None and authority.authorization_response_iss_parameter_supported
@@ -228,14 +232,6 @@ class Logins:
         if len(self._attempts) >= MAX_LOGINS:
             del self._attempts[next(iter(self._attempts))]
         self._attempts[state] = attempt
-
-    def _take(self, key: LoginKey, *, principal: str, state: str) -> _LoginAttempt:
-        """The attempt with `state`, once, and only for the principal that began it."""
-        attempt = self._attempts.get(state)
-        is_current = attempt is not None and attempt.began_s > self._clock_s() - LOGIN_S
-        if attempt is None or not is_current or (attempt.key, attempt.principal) != (key, principal):
-            raise InvalidRequest("this login was never started here, or has expired", hint=_BEGIN_AGAIN)
-        return self._attempts.pop(state)
 
 
 def _require_login(record: ServerRecord) -> tuple[HttpEndpoint, OAuth]:
