@@ -9,6 +9,7 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_message import ChatCompletionMessage
 
+from tests.scenarios.clients import UNTRUSTING
 from tests.scenarios.gateway import Gateway, Json
 
 MODEL = "scripted"
@@ -43,7 +44,7 @@ class Chat:
             api_key=key,
             max_retries=0,
             timeout=WITHIN_S,
-            http_client=DefaultAsyncHttpxClient(trust_env=False),
+            http_client=DefaultAsyncHttpxClient(trust_env=False, verify=UNTRUSTING),
         )
         self._defaults = {"model": MODEL, **defaults}
 

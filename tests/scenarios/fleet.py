@@ -18,7 +18,7 @@ import httpx2
 
 from tests.eventually import eventually, eventually_equal
 from tests.scenarios.canaries import with_password
-from tests.scenarios.clients import McpClient
+from tests.scenarios.clients import UNTRUSTING, McpClient
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, started
 from tests.scenarios.ports import own_address
 from tests.scenarios.stage_http import open_http_stage
@@ -177,7 +177,9 @@ class Fleet:
         """A client of a node that shows a key. It is closed with the fleet."""
         headers = {"authorization": f"Bearer {secret}"}
         return self.stack.enter_context(
-            httpx2.Client(base_url=node.gateway.url, headers=headers, timeout=60, trust_env=False)
+            httpx2.Client(
+                base_url=node.gateway.url, headers=headers, timeout=60, trust_env=False, verify=UNTRUSTING
+            )
         )
 
     # What must become true

@@ -28,7 +28,7 @@ from tests.scenarios.canaries import (
     leaks,
     written_by,
 )
-from tests.scenarios.clients import LegacyClient, ModernClient
+from tests.scenarios.clients import UNTRUSTING, LegacyClient, ModernClient
 from tests.scenarios.ports import own_address
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,11 @@ def started(
         try:
             announced = eventually(lambda: _announced(process, outputs), START_S)
             with httpx2.Client(
-                base_url=announced["url"], timeout=60, trust_env=False, headers=CALLER_HEADERS
+                base_url=announced["url"],
+                timeout=60,
+                trust_env=False,
+                verify=UNTRUSTING,
+                headers=CALLER_HEADERS,
             ) as http:
                 gateway = Gateway(site, process, http, outputs / "stderr", announced)
                 yield gateway

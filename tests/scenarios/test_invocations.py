@@ -17,6 +17,7 @@ from wasmtime import wat2wasm
 from tests.eventually import eventually, eventually_equal
 from tests.postgres import own_server
 from tests.scenarios import short_leases
+from tests.scenarios.clients import UNTRUSTING
 from tests.scenarios.fleet import Fleet
 from tests.scenarios.gateway import START_S, TOOLGATE, Gateway, Json, Site, environment, started
 from tests.scenarios.soak import rounds
@@ -156,7 +157,9 @@ def states(gateway: Gateway, task_id: str) -> list[str]:
 
 def agent(gateway: Gateway, secret: str) -> httpx2.Client:
     headers = {"authorization": f"Bearer {secret}"}
-    return httpx2.Client(base_url=gateway.url, headers=headers, timeout=60, trust_env=False)
+    return httpx2.Client(
+        base_url=gateway.url, headers=headers, timeout=60, trust_env=False, verify=UNTRUSTING
+    )
 
 
 def ask_and_go_away(gateway: Gateway) -> None:

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.eventually import eventually
-from tests.scenarios.clients import LegacyClient, ModernClient, error_of
+from tests.scenarios.clients import UNTRUSTING, LegacyClient, ModernClient, error_of
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.upstream.oauth.authority import REDIRECT, OAuthWorld, world_aside
 
@@ -43,7 +43,9 @@ def someone(gateway: Gateway, key_id: str) -> Iterator[Person]:
     """An agent with a new key."""
     key = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"}).json()["secret"]
     headers = {"authorization": f"Bearer {key}"}
-    with httpx2.Client(base_url=gateway.url, headers=headers, trust_env=False, timeout=60) as http:
+    with httpx2.Client(
+        base_url=gateway.url, headers=headers, trust_env=False, verify=UNTRUSTING, timeout=60
+    ) as http:
         yield Person(http)
 
 

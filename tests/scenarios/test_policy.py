@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from tests.eventually import eventually_equal
-from tests.scenarios.clients import ModernClient
+from tests.scenarios.clients import UNTRUSTING, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.in_process import cli
 
@@ -166,7 +166,9 @@ def caller_of(gateway: Gateway, key_id: str, path: str) -> Iterator[ModernClient
     """A client with a key of its own."""
     made = gateway.http.post("/admin/api/keys", json={"key_id": key_id, "role": "agent"})
     headers = {"authorization": f"Bearer {made.raise_for_status().json()['secret']}"}
-    with httpx2.Client(base_url=gateway.url, timeout=60, trust_env=False, headers=headers) as http:
+    with httpx2.Client(
+        base_url=gateway.url, timeout=60, trust_env=False, verify=UNTRUSTING, headers=headers
+    ) as http:
         yield ModernClient(http, gateway.url + path)
 
 
