@@ -60,6 +60,39 @@ def test_the_overview_counts_servers_calls_denials_and_tokens(tab: Page) -> None
     expect(by_day.get_by_role("row")).to_have_count(8)
 
 
+def test_every_number_of_calls_leads_to_exactly_the_calls_it_counts(tab: Page) -> None:
+    """Those that a tool failed, too: they have another outcome than those that the gateway failed."""
+    for words, rows in (("4 calls", 4), ("1 failed", 1), ("2 denied", 2)):
+        tab.goto("/console/")
+        tab.get_by_role("region", name="Calls").get_by_role("link", name=words).click()
+        events = tab.get_by_role("region", name="Events")
+        expect(events.get_by_role("row")).to_have_count(rows + 1)
+
+
+def test_the_inbox_names_what_needs_a_person_with_its_cause_and_leads_there(
+    tab: Page, gateway: Gateway
+) -> None:
+    gateway.put("/admin/api/profiles/reading", {"servers": ["filesystem"], "allow": ["nothing_like_this"]})
+    tab.goto("/console/")
+    inbox = tab.get_by_role("region", name="Needs attention")
+    down = inbox.get_by_role("listitem").filter(has_text="broken is down")
+    expect(down).to_contain_text("/nonexistent/server")
+    expect(tab.get_by_role("navigation", name="Pages").get_by_role("link", name="Servers 1")).to_be_visible()
+    inbox.get_by_role("link", name="Open profile: reading").click()
+    expect(tab).to_have_url("/console/profiles/reading")
+    tab.go_back()
+    down.get_by_role("link", name="Open server: broken").click()
+    expect(tab).to_have_url("/console/servers/broken")
+
+
+def test_the_time_range_goes_with_you_to_other_pages(tab: Page) -> None:
+    tab.goto("/console/")
+    tab.get_by_role("radiogroup", name="Time range").get_by_text("7 d", exact=True).click()
+    expect(tab).to_have_url("/console?range=7d")
+    tab.get_by_role("link", name="Activity").click()
+    expect(tab.get_by_role("radio", name="7 d")).to_be_checked()
+
+
 def test_a_number_leads_to_what_it_counts(tab: Page) -> None:
     tab.goto("/console/")
     tab.get_by_role("link", name="1 down").click()

@@ -116,6 +116,33 @@ async def test_events_are_found_by(index: AuditIndex, column: str, value: str, e
     assert times(await page(index, **{column: value})) == expected
 
 
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        pytest.param("admitted", [4, 3, 2, 1], id="admitted"),
+        pytest.param("failed", [3, 2], id="failed"),
+        pytest.param("pending", [6], id="pending"),
+        pytest.param("rejected", [7, 5], id="rejected"),
+    ],
+)
+async def test_calls_are_found_by_a_group_of_outcomes(
+    index: AuditIndex, group: str, expected: list[int]
+) -> None:
+    """The groups that activity counts, so that each number leads to the calls that it counted."""
+    await add(
+        index,
+        call(1),
+        call(2, outcome="error"),
+        call(3, outcome="tool_error"),
+        call(4, outcome="cancelled"),
+        call(5, outcome="denied", code="tool_not_found"),
+        call(6, outcome="denied", code="mcp_approval_required"),
+        call(7, outcome="denied"),
+    )
+
+    assert times(await page(index, outcome=group)) == expected
+
+
 async def test_events_are_found_by_time_and_by_all_that_is_asked_for_at_once(index: AuditIndex) -> None:
     await add(index, *EVERY)
     spring = EventFilter(since_ms=2, until_ms=5)
@@ -305,6 +332,7 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
         call(160, outcome="denied", server_id="", code="tool_not_found", layer="task", rule="r"),
         call(170, outcome="denied", server_id="", code="tool_not_found", layer="task", rule="r"),
         call(175, outcome="denied", server_id="", code="busy"),
+        call(180, outcome="denied", code="mcp_approval_required"),
         call(99),
         call(300),
         AdminRecorded(150, "key:ada", "put", "server", "git", 4),
@@ -316,10 +344,10 @@ async def test_calls_are_counted(index: AuditIndex) -> None:
 
     assert (found.since_ms, found.until_ms, found.bucket_ms) == (100, 300, 50)
     assert found.buckets == [
-        ActivityBucket(100, 18, 0, 0),
-        ActivityBucket(150, 1, 0, 3),
-        ActivityBucket(200, 0, 0, 0),
-        ActivityBucket(250, 2, 2, 0),
+        ActivityBucket(100, 18, 0, 0, 0),
+        ActivityBucket(150, 1, 0, 3, 1),
+        ActivityBucket(200, 0, 0, 0, 0),
+        ActivityBucket(250, 2, 2, 0, 0),
     ]
     assert found.servers == [
         ServerActivity("git", 20, 1, millisecond, millisecond, 250),
@@ -341,7 +369,10 @@ async def test_calls_of_one_server_or_task_are_counted(index: AuditIndex) -> Non
     )
     of_task = await index.activity(EventFilter(equals={"task_id": "t"}), since_ms=0, until_ms=10, buckets=1)
 
-    assert (of_git.buckets, of_task.buckets) == ([ActivityBucket(0, 2, 0, 0)], [ActivityBucket(0, 1, 0, 0)])
+    assert (of_git.buckets, of_task.buckets) == (
+        [ActivityBucket(0, 2, 0, 0, 0)],
+        [ActivityBucket(0, 1, 0, 0, 0)],
+    )
 
 
 @pytest.mark.parametrize("engine", INDEXES)

@@ -1,4 +1,4 @@
-/** Counts over time as stacked bars with axes, and as a table for those who would rather read them. */
+/** Counts over time as stacked bars with axes, and as a table of the same numbers. */
 import { Box, Group, Text, VisuallyHidden } from "@mantine/core";
 import { useState } from "react";
 import { Link } from "react-router";

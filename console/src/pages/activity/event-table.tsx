@@ -33,16 +33,16 @@ export function EventTable({ onNarrow, events, ...table }: EventTableProps) {
   };
   const columns: readonly Column<Event>[] = [
     { key: "at", title: "Time", show: (one) => <When ms={one.at_ms} />, width: "min(150px, 28vw)" },
-    { key: "result", title: "Result", show: (one) => <Result event={one} />, width: 120 },
+    { key: "result", title: "Result", show: (one) => <Result event={one} />, width: 150 },
     {
       key: "what",
-      title: "Action",
+      title: "What",
       show: (one) =>
         one.tool ? value("tool", one.tool, subjectOf(one)) : <Untrusted text={subjectOf(one)} />,
     },
     { key: "who", title: "Caller", show: (one) => value("principal", one.principal), isMinor: true },
     { key: "task", title: "Task", show: (one) => value("task", one.task_id), isMinor: true },
-    { key: "code", title: "Code", show: (one) => value("code", one.code), isMinor: true },
+    { key: "code", title: "Reason", show: (one) => value("code", one.code), isMinor: true },
     { key: "door", title: "Endpoint", show: (one) => value("door", one.door), isMinor: true, width: 90 },
     {
       key: "took",

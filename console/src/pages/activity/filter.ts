@@ -11,7 +11,45 @@ export const TYPES = [
   "scope",
   "session",
 ] as const;
-export const OUTCOMES = ["ok", "tool_error", "error", "denied", "cancelled", "unknown"] as const;
+export const OUTCOMES = [
+  "ok",
+  "failed",
+  "rejected",
+  "pending",
+  "tool_error",
+  "error",
+  "denied",
+  "cancelled",
+  "unknown",
+  "admitted",
+] as const;
+
+/** The outcomes in words, as the filter shows them. */
+export const OUTCOME_WORDS: Readonly<Record<(typeof OUTCOMES)[number], string>> = {
+  ok: "Succeeded",
+  failed: "Failed (gateway or tool)",
+  rejected: "Denied",
+  pending: "Pending approval",
+  tool_error: "Tool error",
+  error: "Error of gateway or server",
+  denied: "Denied or pending",
+  cancelled: "Cancelled",
+  unknown: "Result unknown",
+  admitted: "Sent to a server",
+};
+
+/** The types in words. */
+export const TYPE_WORDS: Readonly<Record<(typeof TYPES)[number], string>> = {
+  call: "Calls",
+  admin: "Changes",
+  approval: "Approvals",
+  credential: "Rejected credentials",
+  definition: "Changed definitions",
+  invocation: "Runs",
+  spawn: "Processes",
+  scope: "Offered scopes",
+  session: "Ended sessions",
+};
 
 /** The filter fields, by parameter name. */
 export const TEXTS = [
@@ -24,6 +62,7 @@ export const TEXTS = [
   ["session", "Session or run"],
   ["request", "Request ID"],
   ["node", "Node"],
+  ["profile", "Profile version"],
 ] as const;
 
 export type TextName = (typeof TEXTS)[number][0];

@@ -1,48 +1,53 @@
-/** The filters of the audit log: all that the API has; active ones are visible. */
+/** The filters of the audit log: all that the API has. Active ones are chips. */
 import {
   Badge,
   Button,
   CloseButton,
   Collapse,
   Group,
-  NativeSelect,
+  Select,
   SimpleGrid,
   Stack,
   TextInput,
 } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { IconFilter } from "@tabler/icons-react";
+import { moment } from "@/parts/time";
+import { type TimeRange, TimeRangePicker } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
-import { type Asked, fromLocal, OUTCOMES, TEXTS, TYPES, toLocal } from "./filter";
+import { type Asked, fromLocal, OUTCOME_WORDS, OUTCOMES, TEXTS, TYPE_WORDS, TYPES, toLocal } from "./filter";
 
 interface FiltersProps {
   readonly asked: Asked;
   readonly onChange: (asked: Asked) => void;
 }
 
-export function Filters({ asked, onChange }: FiltersProps) {
+export function Filters({ asked, onChange, time }: FiltersProps & { readonly time: TimeRange }) {
   const [isOpen, { toggle }] = useDisclosure();
-  const choices = (values: readonly string[], any: string) => [{ value: "", label: any }, ...values];
+  const hasTimes = asked.since !== undefined || asked.until !== undefined;
   return (
-    <Stack gap="xs" mb="sm">
-      <Group align="flex-end" gap="sm">
-        <NativeSelect
-          label="Type"
-          data={choices(TYPES, "Any")}
-          value={asked.type ?? ""}
-          onChange={({ currentTarget: { value } }) =>
-            onChange({ ...asked, type: TYPES.find((one) => one === value) })
-          }
+    <Stack gap="xs" mb="sm" role="search" aria-label="Filter">
+      <Group align="center" gap="xs">
+        <Select
+          aria-label="Type"
+          placeholder="Any type"
+          data={TYPES.map((value) => ({ value, label: TYPE_WORDS[value] }))}
+          value={asked.type ?? null}
+          onChange={(value) => onChange({ ...asked, type: TYPES.find((one) => one === value) })}
+          clearable
+          w={180}
         />
-        <NativeSelect
-          label="Outcome"
-          data={choices(OUTCOMES, "Any")}
-          value={asked.outcome ?? ""}
-          onChange={({ currentTarget: { value } }) =>
-            onChange({ ...asked, outcome: OUTCOMES.find((one) => one === value) })
-          }
+        <Select
+          aria-label="Outcome"
+          placeholder="Any outcome"
+          data={OUTCOMES.map((value) => ({ value, label: OUTCOME_WORDS[value] }))}
+          value={asked.outcome ?? null}
+          onChange={(value) => onChange({ ...asked, outcome: OUTCOMES.find((one) => one === value) })}
+          clearable
+          w={210}
         />
+        {hasTimes ? null : <TimeRangePicker time={time} />}
         <Button
           variant="default"
           leftSection={<IconFilter size={16} />}
@@ -91,27 +96,34 @@ function TextFilters({ asked, onChange }: FiltersProps) {
 
 /** The active filters, each with a button to remove it. */
 function Chips({ asked, onChange }: FiltersProps) {
-  const set = TEXTS.filter(([name]) => asked[name]);
+  const texts = TEXTS.map(([name, title]) => [name, title, asked[name]] as const);
+  const times = [
+    ["since", "From", asked.since === undefined ? undefined : moment(asked.since)],
+    ["until", "Until", asked.until === undefined ? undefined : moment(asked.until)],
+  ] as const;
+  const set = [...texts, ...times].flatMap(([name, title, text]) => (text ? [{ name, title, text }] : []));
   if (set.length === 0) return null;
   return (
     <Group gap="xs">
-      {set.map(([name, title]) => (
+      {set.map(({ name, title, text }) => (
         <Badge
           key={name}
           variant="light"
-          tt="none"
           size="lg"
           rightSection={
             <CloseButton
               size="xs"
-              aria-label={`Remove filter ${title}: ${visibleText(asked[name] ?? "")}`}
+              aria-label={`Remove filter ${title}: ${visibleText(text)}`}
               onClick={() => onChange({ ...asked, [name]: undefined })}
             />
           }
         >
-          {title}: <Untrusted text={asked[name] ?? ""} mono />
+          {title}: <Untrusted text={text} mono />
         </Badge>
       ))}
+      <Button size="compact-xs" variant="subtle" onClick={() => onChange({})}>
+        Clear all
+      </Button>
     </Group>
   );
 }

@@ -4,13 +4,16 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 import { api, take } from "@/api/client";
 import { CodeBlock } from "@/parts/copy";
+import { Fact } from "@/parts/facts";
 import { PageHead } from "@/parts/page-head";
 import { ruleInWords } from "@/parts/reasons";
 import { Loaded } from "@/parts/states";
 import { ago, bytes, count, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { EventTable, Result } from "./event-table";
-import { detailsOf, type Event, lensOn, subjectOf, tookMs } from "./words";
+import { waterfallOf } from "./waterfall";
+import { WaterfallChart } from "./waterfall-chart";
+import { detailsOf, type Event, isPending, lensOn, peopleOf, subjectOf, tookMs } from "./words";
 
 export function Story() {
   const { eventId = "" } = useParams();
@@ -23,12 +26,10 @@ export function Story() {
     <Loaded query={story} what="Loading the event">
       {({ event, around }) => (
         <Stack>
-          <PageHead title={subjectOf(event)} about={<Summary event={event} />}>
-            <Anchor component={Link} to="/activity">
-              All activity
-            </Anchor>
-          </PageHead>
+          <PageHead title={subjectOf(event)} about={<Summary event={event} />} />
+          <People event={event} />
           <Decision event={event} />
+          <Timeline event={event} around={around} />
           <Arguments event={event} />
           <Details event={event} />
           {around.length === 0 ? null : (
@@ -50,17 +51,37 @@ function Summary({ event }: { readonly event: Event }) {
   return (
     <Group gap="xs">
       <Result event={event} />
-      {event.principal === null ? null : (
-        <span>
-          by <Untrusted text={event.principal} mono />
-        </span>
-      )}
       <span title={moment(event.at_ms)}>{ago(event.at_ms)}</span>
       {ms === null ? null : <span>in {duration(ms)}</span>}
       {event.result_bytes === null ? null : <span>{bytes(event.result_bytes)} result</span>}
       {event.result_tokens ? <span>about {count(event.result_tokens)} tokens</span> : null}
     </Group>
   );
+}
+
+/** Who asked and who decided. */
+function People({ event }: { readonly event: Event }) {
+  const people = peopleOf(event);
+  if (people.length === 0) return null;
+  return (
+    <Group gap="lg" component="dl" m={0} aria-label="People">
+      {people.map(([part, who]) => (
+        <Fact key={part} name={part}>
+          <Untrusted text={who} mono />
+        </Fact>
+      ))}
+      {event.reason && event.type === "approval" ? (
+        <Fact name="Reason">
+          <Untrusted text={event.reason} />
+        </Fact>
+      ) : null}
+    </Group>
+  );
+}
+
+function Timeline({ event, around }: { readonly event: Event; readonly around: readonly Event[] }) {
+  const waterfall = waterfallOf(event, around);
+  return waterfall === null ? null : <WaterfallChart waterfall={waterfall} here={event.event_id} />;
 }
 
 /** The layer and rule that allowed or denied a call. */
@@ -88,7 +109,7 @@ function Decision({ event }: { readonly event: Event }) {
   return (
     <Card withBorder component="section" aria-label="Decision">
       <Text component="div">
-        {event.outcome === "denied" ? "Denied" : "Allowed"}
+        {isPending(event) ? "Pending approval, required" : event.outcome === "denied" ? "Denied" : "Allowed"}
         {event.layer ? ` by the ${event.layer}` : ""}
         {words ? `: ${words}` : ""}. {event.rule ? <Untrusted text={event.rule} mono /> : null}
       </Text>

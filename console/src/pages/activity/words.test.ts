@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
-import { colourOf, detailsOf, type Event, lensOn, resultOf, subjectOf, tookMs } from "./words";
+import { colourOf, detailsOf, type Event, lensOn, peopleOf, resultOf, subjectOf, tookMs } from "./words";
 
 const event = (members: Partial<Event>) =>
   ({ duration_us: null, duration_ms: null, revision: null, tool: null, task_id: null, ...members }) as Event;
 
 test.each([
   [event({ type: "call", tool: "git.log", outcome: "denied" }), "git.log", "denied", "yellow"],
-  [event({ type: "call", server_id: "git", tool: "log", outcome: "ok" }), "git.log", "ok", "green"],
+  [event({ type: "call", server_id: "git", tool: "log", outcome: "ok" }), "git.log", "succeeded", "green"],
   [
     event({ type: "admin", operation: "put", kind: "task", record_id: "ops", revision: 7 }),
     "put task ops",
@@ -16,9 +16,16 @@ test.each([
   [
     event({ type: "approval", server_id: "git", tool: "push", state: "asked" }),
     "git.push",
-    "asked",
-    "yellow",
+    "requested",
+    "blue",
   ],
+  [
+    event({ type: "call", tool: "git.push", outcome: "denied", code: "mcp_approval_required" }),
+    "git.push",
+    "pending approval",
+    "blue",
+  ],
+  [event({ type: "call", tool: "git.log", outcome: "tool_error" }), "git.log", "tool error", "orange"],
   [event({ type: "definition", server_id: "git", tool: "push" }), "git.push", "changed", "yellow"],
   [event({ type: "credential", peer: "10.0.0.9" }), "credential from 10.0.0.9", "rejected", "red"],
   [event({ type: "invocation", task_id: "night", state: "failed" }), "run of night", "failed", "red"],
@@ -37,7 +44,7 @@ test.each([
     "listed, 4 excluded",
     "blue",
   ],
-  [event({ type: "call", tool: "git.log", outcome: "unknown" }), "git.log", "unknown", "red"],
+  [event({ type: "call", tool: "git.log", outcome: "unknown" }), "git.log", "result unknown", "red"],
 ])("each type says what was done and what came of it", (one, subject, result, colour) => {
   expect([subjectOf(one), resultOf(one), colourOf(one)]).toEqual([subject, result, colour]);
 });
@@ -60,4 +67,16 @@ test("what an event does not say is not listed", () => {
     ["tool", "a.b"],
     ["type", "call"],
   ]);
+});
+
+test("an approval says who asked and who decided, and neither is taken for the other", () => {
+  const approval = event({ type: "approval", state: "approved", principal: "key:ci", decided_by: "key:ada" });
+  expect(peopleOf(approval)).toEqual([
+    ["Asked by", "key:ci"],
+    ["Decided by", "key:ada"],
+  ]);
+  expect(
+    peopleOf(event({ type: "approval", state: "asked", principal: "key:ci", decided_by: null })),
+  ).toEqual([["Asked by", "key:ci"]]);
+  expect(peopleOf(event({ type: "call", principal: "key:ci" }))).toEqual([["Called by", "key:ci"]]);
 });

@@ -25,14 +25,33 @@ export function subjectOf(event: Event): string {
   }
 }
 
+/** The code of a call that was denied until someone approves it. */
+const PENDING = "mcp_approval_required";
+
+/** Whether a call was denied only until someone approves it. */
+export function isPending(event: Event): boolean {
+  return event.outcome === "denied" && event.code === PENDING;
+}
+
+const OUTCOMES: Readonly<Record<NonNullable<Event["outcome"]>, string>> = {
+  ok: "succeeded",
+  tool_error: "tool error",
+  error: "failed",
+  denied: "denied",
+  cancelled: "cancelled",
+  unknown: "result unknown",
+};
+
 /** Its result. */
 export function resultOf(event: Event): string {
   switch (event.type) {
     case "call":
-      return event.outcome ?? "";
+      if (isPending(event)) return "pending approval";
+      return event.outcome === null ? "" : OUTCOMES[event.outcome];
     case "admin":
       return event.revision === null ? "done" : `revision ${event.revision}`;
     case "approval":
+      return event.state === "asked" ? "requested" : (event.state ?? "");
     case "invocation":
       return event.state ?? "";
     case "definition":
@@ -49,20 +68,43 @@ export function resultOf(event: Event): string {
 }
 
 const COLOURS: Readonly<Record<string, string>> = {
-  ok: "green",
+  succeeded: "green",
   approved: "green",
   used: "green",
-  succeeded: "green",
-  tool_error: "orange",
-  error: "red",
+  "tool error": "orange",
   failed: "red",
   rejected: "red",
   denied: "yellow",
+  "pending approval": "blue",
   changed: "yellow",
-  asked: "yellow",
+  requested: "blue",
   cancelled: "gray",
   expired: "gray",
-  unknown: "red",
+  "result unknown": "red",
+};
+
+/** Who had which part in an event, in words. */
+export function peopleOf(event: Event): [part: string, who: string][] {
+  const people: [string, string | null][] =
+    event.type === "approval"
+      ? [
+          ["Asked by", event.principal],
+          ["Decided by", event.decided_by],
+        ]
+      : [[PARTS[event.type], event.principal]];
+  return people.filter((one): one is [string, string] => Boolean(one[1]));
+}
+
+const PARTS: Readonly<Record<Event["type"], string>> = {
+  call: "Called by",
+  admin: "Changed by",
+  approval: "Asked by",
+  credential: "From",
+  definition: "Found for",
+  invocation: "Started by",
+  spawn: "Started for",
+  scope: "Listed for",
+  session: "Session of",
 };
 
 export function colourOf(event: Event): string {

@@ -17,6 +17,7 @@ const SERIES = [
   { title: "Succeeded", colour: "var(--series-1)" },
   { title: "Failed", colour: "var(--series-2)" },
   { title: "Denied", colour: "var(--series-3)" },
+  { title: "Pending approval", colour: "var(--series-4)" },
 ];
 
 type Activity = Shapes["ActivityResponse"];
@@ -58,7 +59,7 @@ export function Calls() {
               stepMs={found.bucket_ms}
               bars={found.buckets.map((one) => ({
                 at_ms: one.at_ms,
-                counts: [one.calls - one.errors, one.errors, one.denials],
+                counts: [one.calls - one.errors, one.errors, one.denials, one.pending],
               }))}
               hrefOf={(bar) => eventsOf({ since_ms: bar.at_ms, until_ms: bar.at_ms + found.bucket_ms }, {})}
             />
@@ -78,7 +79,7 @@ export function Calls() {
 }
 
 function Totals({ activity }: { readonly activity: Activity }) {
-  const { calls, errors, denials } = totals(activity);
+  const { calls, errors, denials, pending } = totals(activity);
   return (
     <Group gap="lg">
       <Anchor component={Link} to={eventsOf(activity, { outcome: "admitted" })}>
@@ -87,8 +88,11 @@ function Totals({ activity }: { readonly activity: Activity }) {
       <Anchor component={Link} to={eventsOf(activity, { outcome: "failed" })}>
         {count(errors)} failed
       </Anchor>
-      <Anchor component={Link} to={eventsOf(activity, { outcome: "denied" })}>
+      <Anchor component={Link} to={eventsOf(activity, { outcome: "rejected" })}>
         {count(denials)} denied
+      </Anchor>
+      <Anchor component={Link} to={eventsOf(activity, { outcome: "pending" })}>
+        {count(pending)} pending approval
       </Anchor>
     </Group>
   );
@@ -148,7 +152,7 @@ function Denials({ activity, denials }: DenialsProps) {
         {denials.map((one) => (
           <Table.Tr key={`${one.code} ${one.layer} ${one.rule}`}>
             <Table.Td>
-              <Anchor component={Link} to={eventsOf(activity, { outcome: "denied", code: one.code })}>
+              <Anchor component={Link} to={eventsOf(activity, { outcome: "rejected", code: one.code })}>
                 <Untrusted text={one.code} mono />
               </Anchor>
               <Text size="sm" c="dimmed" component="div">

@@ -32,6 +32,19 @@ const PAGES: Readonly<Partial<Record<Shapes["FindingShown"]["kind"], string>>> =
   chat_upstream: "/models",
 };
 
+/** Findings that are about more than a rule without effect. */
+const FINDINGS: Readonly<Partial<Record<Shapes["FindingShown"]["code"], string>>> = {
+  possible_secret: "may show a secret",
+  invalid_record: "is invalid",
+  not_enforced: "is not enforced",
+  no_annotations: "has rules on hints that its tools lack",
+  unknown_profile: "names a profile that does not exist",
+  unknown_server: "names a server that does not exist",
+  unknown_task: "names a task that does not exist",
+  disabled_server: "names a disabled server",
+  no_servers: "reaches no server",
+};
+
 export function pageOf(finding: Pick<Shapes["FindingShown"], "kind" | "id">): string {
   const page = PAGES[finding.kind];
   return page === undefined ? "/tasks" : `${page}/${encodeURIComponent(finding.id)}`;
@@ -108,7 +121,7 @@ export function itemsOf(found: Attention): Item[] {
         kind: "finding",
         key: `finding ${one.where} ${one.rule} ${one.subject}`,
         name: one.id,
-        what: `${one.kind.replace("_", " ")}: a rule has no effect`,
+        what: `(${one.kind.replace("_", " ")}) ${FINDINGS[one.code] ?? "has a rule without effect"}`,
         cause: one.message,
         path: pageOf(one),
         act: `Open ${one.kind.replace("_", " ")}`,

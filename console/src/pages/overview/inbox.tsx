@@ -105,7 +105,7 @@ const MORE: Readonly<Record<Kind, string>> = {
   approval: "more calls are pending approval",
   pin: "more servers changed their tools",
   key: "more keys end soon",
-  finding: "more rules have no effect",
+  finding: "more findings",
 };
 
 function More({ rest }: { readonly rest: Rest }) {

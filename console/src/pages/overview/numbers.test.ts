@@ -46,10 +46,15 @@ test("nothing registered, nothing saved", () => {
 
 test("buckets add up", () => {
   const buckets = [
-    { at_ms: 0, calls: 2, errors: 1, denials: 0 },
-    { at_ms: 1, calls: 3, errors: 0, denials: 4 },
+    { at_ms: 0, calls: 2, errors: 1, denials: 0, pending: 1 },
+    { at_ms: 1, calls: 3, errors: 0, denials: 4, pending: 0 },
   ];
-  expect(totals({ buckets } as Shapes["ActivityResponse"])).toEqual({ calls: 5, errors: 1, denials: 4 });
+  expect(totals({ buckets } as Shapes["ActivityResponse"])).toEqual({
+    calls: 5,
+    errors: 1,
+    denials: 4,
+    pending: 1,
+  });
 });
 
 test("tokens have a bar for each day, and what costs more than all there is saves nothing", () => {

@@ -55,12 +55,9 @@ export function dayOf(ms: number): string {
   return new Date(ms).toISOString().slice(0, 10);
 }
 
-/** Totals of a span. */
-export function totals(activity: Shapes["ActivityResponse"]): {
-  calls: number;
-  errors: number;
-  denials: number;
-} {
-  const sum = (of: "calls" | "errors" | "denials") => activity.buckets.reduce((all, one) => all + one[of], 0);
-  return { calls: sum("calls"), errors: sum("errors"), denials: sum("denials") };
+/** Totals of a time range. */
+export function totals({ buckets }: Shapes["ActivityResponse"]) {
+  const sum = (of: "calls" | "errors" | "denials" | "pending") =>
+    buckets.reduce((all, one) => all + one[of], 0);
+  return { calls: sum("calls"), errors: sum("errors"), denials: sum("denials"), pending: sum("pending") };
 }

@@ -10,12 +10,11 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, select
 
 from toolgate.audit.index.statements import build_conditions, percentile_ms
-from toolgate.audit.index.tables import EVENTS, EventFilter
+from toolgate.audit.index.tables import EVENTS, OUTCOME_GROUPS, EventFilter
 
 MAX_NAMED: Final = 20  # tools, reasons and callers that a result names
 MAX_NAMED_SERVERS: Final = 1_000  # as many as the largest page of the REST API
-_ADMITTED: Final = EVENTS.c.outcome != "denied"
-_FAILED: Final = func.sum(case((EVENTS.c.outcome.in_(["error", "tool_error"]), 1), else_=0))
+_FAILED: Final = func.sum(case((OUTCOME_GROUPS["failed"], 1), else_=0))
 _COUNT: Final = func.count()
 _decode_numbers = msgspec.json.Decoder(list[int]).decode
 
@@ -31,7 +30,9 @@ class ActivityBucket:
     errors: int
     """Admitted calls with the outcome `error` or `tool_error`."""
     denials: int
-    """Denied calls."""
+    """Denied calls, without the pending ones."""
+    pending: int
+    """Calls that were denied until someone approves them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ def read_activity(
     slowest = nsmallest(
         MAX_NAMED, tools.items(), key=lambda one: (-percentile_ms(one[1].speeds, 0.95), one[0])
     )
-    denials = _read_frequent(connection, ("code", "layer", "rule"), *calls, ~_ADMITTED)
-    callers = _read_frequent(connection, ("principal",), *calls, _ADMITTED)
+    denials = _read_frequent(connection, ("code", "layer", "rule"), *calls, OUTCOME_GROUPS["rejected"])
+    callers = _read_frequent(connection, ("principal",), *calls, OUTCOME_GROUPS["admitted"])
     return Activity(
         since_ms=since_ms,
         until_ms=until_ms,
@@ -155,15 +156,13 @@ def _read_buckets(
     connection: Connection, calls: Sequence[ColumnElement[bool]], starts: range
 ) -> Sequence[ActivityBucket]:
     number = (EVENTS.c.at_ms - starts.start) // starts.step
-    query = select(number.label("number"), EVENTS.c.outcome, _COUNT.label("many"))
-    counts: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in connection.execute(query.where(*calls).group_by("number", EVENTS.c.outcome)):
-        kind = row.outcome if row.outcome == "denied" else "calls"
-        counts[row.number][kind] += row.many
-        if row.outcome in {"error", "tool_error"}:
-            counts[row.number]["errors"] += row.many
+    sums = [func.sum(case((group, 1), else_=0)).label(name) for name, group in OUTCOME_GROUPS.items()]
+    rows = connection.execute(select(number.label("number"), *sums).where(*calls).group_by("number"))
+    counts = {row.number: row for row in rows}
     return [
-        ActivityBucket(at_ms, counts[one]["calls"], counts[one]["errors"], counts[one]["denied"])
+        ActivityBucket(at_ms, found.admitted, found.failed, found.rejected, found.pending)
+        if (found := counts.get(one))
+        else ActivityBucket(at_ms, 0, 0, 0, 0)
         for one, at_ms in enumerate(starts)
     ]
 

@@ -235,11 +235,13 @@ def _make_columns(keys: tuple[str, ...]) -> Iterable[str | None]:
 
 
 def build_conditions(event_filter: tables.EventFilter) -> list[ColumnElement[bool]]:
-    found = [
-        EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None)
-        for name, value in event_filter.equals.items()
-    ]
-    if event_filter.equals.get("outcome", "ok") != "ok":
+    found = []
+    for name, value in event_filter.equals.items():
+        if name == "outcome" and value in tables.OUTCOME_GROUPS:
+            found.append(tables.OUTCOME_GROUPS[value])
+        else:
+            found.append(EVENTS.c[name] == value if value or name == "node" else EVENTS.c[name].is_(None))
+    if event_filter.equals.get("outcome", "ok") not in {"ok", "admitted"}:
         found.append(tables.WENT_WRONG)
     if event_filter.since_ms is not None:
         found.append(EVENTS.c.at_ms >= event_filter.since_ms)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Index, String, Table, Text, select, text
 
 from toolgate.audit.events import AuditEvent
-from toolgate.errors import StartRefused
+from toolgate.errors import ApprovalRequired, StartRefused
 
 EventType = Literal[
     "call", "admin", "credential", "definition", "invocation", "approval", "spawn", "scope", "session"
@@ -158,6 +158,17 @@ WENT_WRONG: Final = EVENTS.c.outcome != sa.literal_column("'ok'")
 """True for few rows, so searching them is quick. A query must contain exactly this condition to use the
 index."""
 _BY_OUTCOME: Final = _partial_index("outcome", WENT_WRONG)
+_IS_DENIED: Final = EVENTS.c.outcome == "denied"
+_IS_PENDING: Final = EVENTS.c.code.is_not_distinct_from(ApprovalRequired.code)
+OUTCOME_GROUPS: Final[Mapping[str, ColumnElement[bool]]] = MappingProxyType(
+    {
+        "admitted": EVENTS.c.outcome != "denied",
+        "failed": EVENTS.c.outcome.in_(["error", "tool_error"]),
+        "pending": _IS_DENIED & _IS_PENDING,
+        "rejected": _IS_DENIED & ~_IS_PENDING,
+    }
+)
+"""Groups of calls that filters and counts name like an outcome. `pending`: denied until someone approves."""
 
 
 def _narrow_indexes(engine: str) -> None:

@@ -19,6 +19,7 @@ import msgspec
 from toolgate.audit.events import Outcome, ScopeOffered
 from toolgate.audit.index.tables import (
     MAX_KEY_CHARS,
+    OUTCOME_GROUPS,
     EventFilter,
     EventPosition,
     EventType,
@@ -201,13 +202,18 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
 
 _COLUMNS: Final = {"task": "task_id", "server": "server_id", "request": "request_id"}
 """Query parameter to the column that it filters, if the names differ."""
-_CHOICES: Final = {"type": get_args(EventType), "outcome": get_args(Outcome)}
+_OUTCOMES: Final = (*get_args(Outcome), *OUTCOME_GROUPS)
+_CHOICES: Final = {"type": get_args(EventType), "outcome": _OUTCOMES}
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
 
 
 _EXACT_FILTERS: Final = (
     Parameter("type", f"Only events of this type: {join_quoted(get_args(EventType))}."),
-    Parameter("outcome", f"Only calls with this outcome: {join_quoted(get_args(Outcome))}."),
+    Parameter(
+        "outcome",
+        f"Only calls with this outcome: {join_quoted(get_args(Outcome))}. Or of a group: `admitted`; "
+        "`failed`: `error` or `tool_error`; `pending`: denied until approved; `rejected`: otherwise denied.",
+    ),
     Parameter("door", "Only calls through this endpoint: `mcp`, `chat`, `responses`, `hostcall`, `rest`."),
     Parameter("principal", "Only events of this principal."),
     Parameter("task", "Only events of this task."),
