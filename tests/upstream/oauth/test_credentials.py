@@ -13,8 +13,7 @@ from toolgate.upstream.connection.contract import ServerConnection, StartFailed
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.egress import Egress
 from toolgate.upstream.http.endpoint import EndpointResolver
-from toolgate.upstream.http.stateless import StreamableConnection
-from toolgate.upstream.http.streamable import StreamableConnector
+from toolgate.upstream.http.streamable import StreamableConnection, StreamableConnector
 from toolgate.upstream.oauth.authority import OAuthToken, covers_url
 from toolgate.upstream.oauth.connector import MIN_GAP_S, Authorizer, OAuthConnector
 

@@ -4,7 +4,7 @@
 - `client_connection.py`  one HTTP/1.1 connection; `connection_pool.py`: all to one server
 - `endpoint.py`           the endpoint of a record, resolved, and the negotiation with its server
 - `responses.py`          the JSON-RPC in HTTP responses
-- `stateless.py`, `streamable.py`  connections over streamable HTTP, and their connector
+- `streamable.py`         connections over streamable HTTP, and their connector
 - `sse_legacy.py`         the HTTP+SSE transport of 2024
 - `fetch.py`              small documents, and the OpenTelemetry collector
 

@@ -21,8 +21,7 @@ from toolgate.upstream.connection.contract import ConnectionListener, Connector,
 from toolgate.upstream.connection.secrets import Secrets
 from toolgate.upstream.http.fetch import Fetcher
 from toolgate.upstream.http.responses import NO_CHALLENGE, BearerChallenge, provoke_challenge
-from toolgate.upstream.http.stateless import StreamableConnection
-from toolgate.upstream.http.streamable import StreamableConnector
+from toolgate.upstream.http.streamable import StreamableConnection, StreamableConnector
 from toolgate.upstream.oauth.authority import (
     AuthorizationServer,
     OAuthClient,
