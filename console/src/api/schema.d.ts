@@ -2631,6 +2631,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/key-usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the reach and last use of keys
+         * @description What each key can reach at most, and when it was last used, as far as the audit log reaches back.
+         *
+         *     Needs the role `viewer` or above.
+         */
+        get: operations["show-the-reach-and-last-use-of-keys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/audit": {
         parameters: {
             query?: never;
@@ -3940,6 +3962,13 @@ export interface components {
             plan: string | null;
             /** @description For a dry run: the effect on each task. */
             effect: components["schemas"]["PlanResponse"] | null;
+            /**
+             * @description For a dry run: the record of each server as the file describes it, with the secrets that the caller
+             *     sent.
+             */
+            records: {
+                [key: string]: unknown;
+            }[];
         };
         /**
          * ImportSent
@@ -4047,6 +4076,10 @@ export interface components {
             read_only_tools: number;
             /** @description The number of the other tools. */
             writing_tools: number;
+            /** @description Whether each caller logs in to the server. */
+            needs_login: boolean;
+            /** @description The caller's own login to the server. Null: none. */
+            login: components["schemas"]["Login"] | null;
         };
         /**
          * IntegrationSwitched
@@ -4065,6 +4098,10 @@ export interface components {
             read_only_tools: number;
             /** @description The number of the other tools. */
             writing_tools: number;
+            /** @description Whether each caller logs in to the server. */
+            needs_login: boolean;
+            /** @description The caller's own login to the server. Null: none. */
+            login: components["schemas"]["Login"] | null;
             /** @description The registry revision from which on every node uses this state. */
             revision: number;
         };
@@ -4301,6 +4338,38 @@ export interface components {
              */
             integrations: "off" | "read_only" | "on";
             revision: number;
+        };
+        /**
+         * KeyUsage
+         * @description What one key can reach, and when it was used last.
+         */
+        KeyUsage: {
+            key_id: string;
+            /** @description When the key was created, or its quotas were set. */
+            changed_at_ms: number;
+            /** @description Its newest kept audit event. Null: there is none. */
+            last_used_ms: number | null;
+            /** @description The number of tools that it can reach, in any of its tasks. */
+            tools: number;
+            /** @description Estimated tokens of the definitions of these tools. */
+            tokens: number;
+            /** @description Why it can reach no tool. Empty: it can, or it is the key of a node. */
+            problem: string;
+        };
+        /**
+         * KeyUsageResponse
+         * @description A page of keys with their reach and last use, sorted by id.
+         */
+        KeyUsageResponse: {
+            /** @description The registry revision served. */
+            revision: number;
+            /** @description The time of the oldest kept audit event. Null if no event is kept. */
+            audit_begins_ms: number | null;
+            /** @description The number of registered tools, to compare with. */
+            registered_tools: number;
+            keys: components["schemas"]["KeyUsage"][];
+            /** @description The `cursor` of the next page. Null: this is the last page. */
+            next_cursor: string | null;
         };
         /**
          * LearnResponse
@@ -4626,6 +4695,15 @@ export interface components {
              * @default false
              */
             per_principal: boolean;
+        };
+        /**
+         * OfferCount
+         * @description How many of a server's tools callers get who have no task and no limits.
+         */
+        OfferCount: {
+            offered: number;
+            listed: number;
+            reason: components["schemas"]["Reason"] | null;
         };
         /**
          * OfficialEntry
@@ -5533,6 +5611,8 @@ export interface components {
             nodes?: unknown;
             /** @description Ignored, so that clients can send back a record as they read it. */
             login?: unknown;
+            /** @description Ignored, so that clients can send back a record as they read it. */
+            offer?: unknown;
         };
         /**
          * ServerShown
@@ -5661,6 +5741,8 @@ export interface components {
             nodes: components["schemas"]["ServerOnNode"][];
             /** @description The gateway's login to the server. Null: none. */
             login: components["schemas"]["Login"] | null;
+            /** @description How many of its tools are offered to callers without a task. Null: unknown. */
+            offer: components["schemas"]["OfferCount"] | null;
         };
         /**
          * ServerWritten
@@ -6026,6 +6108,8 @@ export interface components {
             digest: string | null;
             /** @description Estimated tokens of the definition. */
             tokens: number;
+            /** @description The effects that its annotations state, as in patterns: `read_only`, `destructive` and others. */
+            effects: string[];
             allowed: boolean;
             /**
              * @description The layer that decided.
@@ -6083,6 +6167,8 @@ export interface components {
             era: string | null;
             version: string | null;
             tools: string[];
+            /** @description The same tools, with what a choice among them depends on. */
+            found: components["schemas"]["TrialTool"][];
             /** @description Tool name to the reason why its definition was rejected. */
             quarantined: {
                 [key: string]: string;
@@ -6091,6 +6177,18 @@ export interface components {
             /** @description What to do about the error. */
             hint: string;
             stderr_tail: string;
+        };
+        /**
+         * TrialTool
+         * @description A tool that a server listed in a test.
+         */
+        TrialTool: {
+            name: string;
+            description: string;
+            /** @description Estimated tokens of the definition. */
+            tokens: number;
+            /** @description The effects that its annotations state: `read_only`, `destructive`, `idempotent`, `open_world`. */
+            effects: string[];
         };
         /**
          * UninstallResponse
@@ -10331,6 +10429,36 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["UnusedResponse"];
+                };
+            };
+        };
+    };
+    "show-the-reach-and-last-use-of-keys": {
+        parameters: {
+            query?: {
+                /** @description The maximum number of entries: 1 to 1000. Default: 500. */
+                limit?: number;
+                /** @description The `next_cursor` of the previous page. Default: the first page. */
+                cursor?: string;
+                /** @description Only the key with this id. */
+                key?: string;
+            };
+            header?: {
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyUsageResponse"];
                 };
             };
         };

@@ -38,6 +38,8 @@ class Integration(NamedTuple):
     tools: int
     """Tools within the caller's ceiling, independent of its choice."""
     read_only_tools: int
+    needs_login: bool
+    """Whether each caller logs in to the server."""
 
     @property
     def writing_tools(self) -> int:
@@ -117,6 +119,7 @@ def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integr
             chosen=server_id in chosen.chosen,
             tools=len(are_read_only),
             read_only_tools=sum(are_read_only),
+            needs_login=platform.servers[server_id].record.is_per_principal,
         )
         for server_id, are_read_only in tools.items()
     ]

@@ -19,7 +19,7 @@ from toolgate.govern.changes.commit import PlannedChange, plan_changes
 from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
-from toolgate.model.principals import Principal, QuotaHolder
+from toolgate.model.principals import Ceiling, Principal, QuotaHolder
 from toolgate.model.tasks import Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compute_key_reach, compute_task_reach
@@ -257,6 +257,38 @@ def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[tuple
             recent |= {ref.server_id} if used.calls else set()
             last_ms[ref.server_id] = max(used.last_ms, last_ms.get(ref.server_id, 0))
     return [(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
+
+
+class KeyReach(NamedTuple):
+    tools: int
+    """The number of tools that the key can reach, in any of its tasks."""
+    tokens: int
+    problem: str
+    """Why it can reach no tool. Empty: it can, or it is of a node."""
+
+
+def weigh_key(snapshot: Snapshot, key_id: str) -> KeyReach:
+    """What a key can reach. Composes the scopes of all its tasks: call it in a thread."""
+    key = snapshot.keys.get(key_id)
+    if key is None or key.role == "node":
+        return KeyReach(0, 0, "")
+    reach = [ref for ref in _find_reach(snapshot, QuotaHolder("key", key_id)) if not kind_of(ref.name)]
+    problem = "" if reach else _explain_no_tools(snapshot, key.ceiling)
+    return KeyReach(len(reach), _count_tokens(snapshot, reach), problem)
+
+
+def _explain_no_tools(snapshot: Snapshot, ceiling: Ceiling) -> str:
+    parts = (("task", ceiling.tasks, snapshot.tasks), ("server", ceiling.servers, snapshot.servers))
+    for what, names, known in parts:
+        if names is not None and not known.keys() & set(names):
+            if not names:
+                return f"its ceiling allows no {what}"
+            return f"no {what} that its ceiling allows exists: {_join_names(_quote(names))}"
+    if not any(offer.tools for offer in snapshot.servers.values()):
+        return "no server has listed a tool"
+    return "no tool is within both its ceiling and the policy of " + (
+        "the platform" if ceiling.tasks is None else "its tasks"
+    )
 
 
 def _find_reach(snapshot: Snapshot, holder: QuotaHolder) -> frozenset[ToolRef]:

@@ -104,6 +104,7 @@ MATRIX: Final = {
     "GET /admin/api/watch": "401 401 401 403 403 200 200 200",
     "GET /admin/api/nodes": "401 401 401 403 403 200 200 200",
     "GET /admin/api/unused": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/key-usage": "401 401 401 403 403 200 200 200",
     "GET /admin/api/activity": "401 401 401 403 403 200 200 200",
     "GET /admin/api/budgets": "401 401 401 403 403 200 200 200",
     "GET /admin/api/tokens": "401 401 401 403 403 200 200 200",

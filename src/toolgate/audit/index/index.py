@@ -204,6 +204,7 @@ class AuditIndex:
     versions = _query(read_versions)
     tokens = _query(statements.read_tokens)
     uses = _query(statements.read_uses)
+    last_use = _query(statements.read_last_use)
     extent = _query(statements.read_extent)
 
     async def prune(self, *, before_ms: int, keep: int) -> bool:

@@ -109,6 +109,14 @@ def read_uses(
     ]
 
 
+def read_last_use(connection: Connection, principals: Sequence[str]) -> Sequence[int | None]:
+    """The time of the oldest event, then of the newest event of each principal. Each is a lookup in an index,
+    however many events there are. At most 1,000 principals: each takes a column."""
+    oldest, newest = func.min(EVENTS.c.at_ms), func.max(EVENTS.c.at_ms)
+    last = [select(newest).where(EVENTS.c.principal == one).scalar_subquery() for one in principals]
+    return tuple(connection.execute(select(select(oldest).scalar_subquery(), *last)).one())
+
+
 def read_extent(connection: Connection, *, since_ms: int, until_ms: int) -> IndexExtent:
     """The coverage of the time from `since_ms` to `until_ms`."""
     begins_ms = connection.execute(select(func.min(EVENTS.c.at_ms))).scalar_one()

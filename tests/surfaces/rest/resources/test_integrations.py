@@ -82,6 +82,8 @@ async def test_a_caller_sees_every_server_within_its_key_with_how_much_of_it_is_
                 "tools": 2,
                 "read_only_tools": 1,
                 "writing_tools": 1,
+                "needs_login": False,
+                "login": None,
             },
             {
                 "server_id": "git",
@@ -91,6 +93,8 @@ async def test_a_caller_sees_every_server_within_its_key_with_how_much_of_it_is_
                 "tools": 2,
                 "read_only_tools": 1,
                 "writing_tools": 1,
+                "needs_login": False,
+                "login": None,
             },
         ],
     )

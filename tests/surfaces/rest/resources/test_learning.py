@@ -260,3 +260,55 @@ async def test_a_call_that_an_unenforced_task_would_deny_goes_through_and_is_on_
         assert [line for line in caplog.messages if "shadow mode" in line] == [
             "key:agent: task `review` is in shadow mode; it would deny 3 tools, prompts or resources"
         ]
+
+
+KEY_USAGE: Final = "/admin/api/key-usage"
+
+
+async def test_each_key_has_its_reach_and_its_last_use_as_far_as_the_audit_reaches_back(
+    tmp_path: Path,
+) -> None:
+    events = [used("log", 9), used("log", 2, outcome="denied"), used("log", 1, principal="key:other")]
+    async with opened(tmp_path, *events) as (world, _):
+        await world.seed(key=[{"key_id": "idle", "role": "viewer", "sha256": hash_key("tg_i" * 12)}])
+        listed = await world.get(KEY_USAGE, key=VIEWER)
+        found = {one["key_id"]: one for one in listed["keys"]}
+        alone = await world.get(f"{KEY_USAGE}?key=bound", key=VIEWER)
+
+        assert (listed["audit_begins_ms"], listed["registered_tools"]) == (NOW_MS - 9 * DAY_MS, 4)
+        assert alone["keys"] == [found["bound"]]
+        assert (found["bound"]["tools"], found["idle"]["tools"]) == (3, 4)
+        assert found["bound"]["tokens"] > 0
+        assert found["bound"]["last_used_ms"] == NOW_MS - 2 * DAY_MS
+        assert (found["idle"]["last_used_ms"], found["idle"]["problem"]) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "problem"),
+    [
+        ({"tasks": []}, "its ceiling allows no task"),
+        ({"servers": []}, "its ceiling allows no server"),
+        ({"tasks": ["a", "b"]}, "no task that its ceiling allows exists: `a`, `b`"),
+        ({"servers": ["gone"]}, "no server that its ceiling allows exists: `gone`"),
+        ({"allow": ["nothing"]}, "no tool is within both its ceiling and the policy of the platform"),
+        ({"tasks": ["idle"]}, "no tool is within both its ceiling and the policy of its tasks"),
+    ],
+)
+async def test_a_key_that_reaches_no_tool_says_why(tmp_path: Path, ceiling: Any, problem: str) -> None:
+    async with opened(tmp_path) as (world, _):
+        key = {"key_id": "none", "role": "agent", "sha256": hash_key("tg_n" * 12), "ceiling": ceiling}
+        await world.seed(key=[key])
+        (found,) = (await world.get(f"{KEY_USAGE}?key=none", key=VIEWER))["keys"]
+
+        assert (found["tools"], found["problem"]) == (0, problem)
+
+
+async def test_where_no_server_has_a_tool_keys_say_so(tmp_path: Path) -> None:
+    async with open_sqlite_index(tmp_path / "audit.db") as index, open_rest(audit_index=index) as world:
+        await world.seed(key=[{"key_id": "none", "role": "agent", "sha256": hash_key("tg_n" * 12)}])
+        listed = await world.get(f"{KEY_USAGE}?key=none", key=VIEWER)
+
+        assert (listed["audit_begins_ms"], listed["keys"][0]["problem"]) == (
+            None,
+            "no server has listed a tool",
+        )

@@ -27,6 +27,8 @@ from toolgate.surfaces.rest.framework.request import PAGING, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post, put
 from toolgate.surfaces.rest.resources import collection
+from toolgate.upstream.oauth.grants import LoginKey
+from toolgate.upstream.oauth.logins import Login
 
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
@@ -169,6 +171,9 @@ class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
     """The number of these tools that are marked as read-only."""
     writing_tools: int
     """The number of the other tools."""
+    needs_login: bool
+    """Whether each caller logs in to the server."""
+    login: Annotated[Login | None, Field(description="The caller's own login to the server. Null: none.")]
 
 
 class IntegrationSwitched(IntegrationShown, frozen=True, kw_only=True):
@@ -212,7 +217,7 @@ async def show_integrations(control: Control, call: RestCall[None]) -> Integrati
     revision, default = control.gateway.snapshot.revision, call.caller.integrations
     found = await integrations.list_integrations(control, call.caller)
     page, more = call.page().cut(found, lambda one: one.server_id)
-    shown = [IntegrationShown.of(one) for one in page]
+    shown = [IntegrationShown.of(one, login=_find_login(control, call, one)) for one in page]
     return IntegrationsResponse(revision=revision, default=default, integrations=shown, next_cursor=more)
 
 
@@ -228,7 +233,12 @@ async def put_integration(control: Control, call: RestCall[IntegrationSent]) -> 
     """
     server_id, state = call.ids["server_id"], call.body.state
     found, revision = await integrations.set_integration(control, call.caller, server_id, state)
-    return RestResponse(IntegrationSwitched.of(found, revision=revision), revision=revision)
+    switched = IntegrationSwitched.of(found, revision=revision, login=_find_login(control, call, found))
+    return RestResponse(switched, revision=revision)
+
+
+def _find_login(control: Control, call: RestCall[Any], one: integrations.Integration) -> Login | None:
+    return control.logins.of(LoginKey(one.server_id, call.caller.id)) if one.needs_login else None
 
 
 @delete(_OWN_ONE, "agent", "Reset an integration to the default of your key", **_SWITCH)

@@ -4,6 +4,7 @@ Learning derives the least policy that covers the usage. Never changes anything:
 plan to apply.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from toolgate.model.principals import HolderKind, QuotaHolder, QuotaName
 from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
 from toolgate.policy.learn import UnusedTool
+from toolgate.policy.rules import count_registered
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
 from toolgate.surfaces.rest.framework.routing import get
@@ -377,6 +379,66 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
             for one in found
         ],
         servers=[IdleServerShown(server_id=one, last_used_ms=last_ms) for one, last_ms in servers],
+        next_cursor=next_cursor,
+    )
+
+
+class KeyUsage(ResponseShape, frozen=True, kw_only=True):
+    """What one key can reach, and when it was used last."""
+
+    key_id: str
+    changed_at_ms: int
+    """When the key was created, or its quotas were set."""
+    last_used_ms: int | None
+    """Its newest kept audit event. Null: there is none."""
+    tools: int
+    """The number of tools that it can reach, in any of its tasks."""
+    tokens: int
+    """Estimated tokens of the definitions of these tools."""
+    problem: str
+    """Why it can reach no tool. Empty: it can, or it is the key of a node."""
+
+
+class KeyUsageResponse(ResponseShape, frozen=True, kw_only=True):
+    """A page of keys with their reach and last use, sorted by id."""
+
+    revision: Revision
+    """The registry revision served."""
+    audit_begins_ms: int | None
+    """The time of the oldest kept audit event. Null if no event is kept."""
+    registered_tools: int
+    """The number of registered tools, to compare with."""
+    keys: list[KeyUsage]
+    next_cursor: NextCursor
+
+
+_KEY_USAGE_QUERY: Final = (*PAGING, Parameter("key", "Only the key with this id."))
+
+
+@get("/admin/api/key-usage", "viewer", "Show the reach and last use of keys", query=_KEY_USAGE_QUERY)
+async def list_key_usage(control: Control, call: RestCall[None]) -> KeyUsageResponse:
+    """What each key can reach at most, and when it was last used, as far as the audit log reaches back."""
+    page, only, snapshot = call.page(), call.query.get("key"), control.gateway.snapshot
+    stored = (await control.store.list("key")).records
+    keys, next_cursor = page.cut([one for one in stored if only in (None, one.id)], lambda one: one.id)
+    begins_ms, *last_ms = await control.audit_index.last_use([f"key:{one.id}" for one in keys])
+
+    def weigh() -> list[KeyUsage]:
+        return [
+            KeyUsage.of(
+                least_privilege.weigh_key(snapshot, one.id),
+                key_id=one.id,
+                changed_at_ms=one.updated_at_ms,
+                last_used_ms=last,
+            )
+            for one, last in zip(keys, last_ms, strict=True)
+        ]
+
+    return KeyUsageResponse(
+        revision=snapshot.revision,
+        audit_begins_ms=begins_ms,
+        registered_tools=count_registered(snapshot).tools,
+        keys=await asyncio.to_thread(weigh),
         next_cursor=next_cursor,
     )
 
