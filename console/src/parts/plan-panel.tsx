@@ -2,6 +2,8 @@
 import { Alert, Badge, Card, Group, List, Stack, Text } from "@mantine/core";
 import type { Shapes } from "@/api/client";
 import { FieldDiff } from "./diff-view";
+import { blindTasks, newTasks } from "./plan-words";
+import { Prose } from "./prose";
 import { Untrusted } from "./untrusted";
 import { spoken } from "./use-plan";
 
@@ -46,7 +48,7 @@ export function Warnings({ warnings }: { readonly warnings: readonly string[] })
       <List size="sm">
         {warnings.map((one) => (
           <List.Item key={one}>
-            <Untrusted text={one} />
+            <Prose text={one} />
           </List.Item>
         ))}
       </List>
@@ -54,31 +56,53 @@ export function Warnings({ warnings }: { readonly warnings: readonly string[] })
   );
 }
 
+/** A task that no one can use is most likely a mistake. */
+function BlindTasks({ ids }: { readonly ids: readonly string[] }) {
+  return ids.map((id) => (
+    <Alert key={id} color="yellow" title="No tools">
+      The new task <Untrusted text={id} mono /> would see no tools. Select a default server, or a profile that
+      selects servers, and check its lists of tools.
+    </Alert>
+  ));
+}
+
 function TaskPlans({ plan }: { readonly plan: Plan }) {
+  const added = newTasks(plan);
+  const blind = blindTasks(plan);
+  const others = plan.unchanged - blind.length;
   return (
     <Stack gap="xs">
+      <BlindTasks ids={blind} />
       {plan.tasks.map((task) => (
         <Card key={keyOf(task)} withBorder padding="sm">
           <Text fw={600}>
             {task.task_id === null ? "Callers without a task" : <Untrusted text={task.task_id} mono />}
             {task.share < 100 ? ` · ${task.share} % of its callers` : null}
           </Text>
-          <Tools title="gains" tools={task.added} sign="+" />
+          <Tools
+            title={added.includes(task.task_id ?? "") ? "would see" : "gains"}
+            tools={task.added}
+            sign="+"
+          />
           <Tools title="loses" tools={task.removed} sign="−" />
           <Tools title="may now request" tools={task.reach_added} sign="+" />
           <Tools title="may no longer request" tools={task.reach_removed} sign="−" />
           {task.refusal ? (
-            <Text c="var(--mantine-color-error)">Requests would be denied: {task.refusal.message}</Text>
+            <Text c="var(--mantine-color-error)" component="div">
+              Requests would be denied: <Prose text={task.refusal.message} />
+            </Text>
           ) : null}
           {task.problem ? (
-            <Text c="var(--mantine-color-error)">
-              <Untrusted text={task.problem} />
+            <Text c="var(--mantine-color-error)" component="div">
+              <Prose text={task.problem} />
             </Text>
           ) : null}
         </Card>
       ))}
       <Text c="dimmed" size="sm">
-        {plan.tasks.length === 0 ? "No task is affected." : `${plan.unchanged} other tasks are not affected.`}
+        {blind.length === 0 && plan.tasks.length === 0
+          ? "No task is affected."
+          : `${others} other ${others === 1 ? "task is" : "tasks are"} not affected.`}
         {plan.unlisted.length > 0 ? " The tools of new servers are unknown until they connect." : ""}
       </Text>
     </Stack>
