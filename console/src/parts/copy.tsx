@@ -17,15 +17,27 @@ export function Copy({ text, label = "Copy" }: { readonly text: string; readonly
   );
 }
 
+interface CodeBlockProps {
+  readonly text: string;
+  readonly label: string;
+  /** Whether long lines are scrolled to, not broken. */
+  readonly hasWholeLines?: boolean;
+}
+
 /** A block of text as a terminal or an editor would have it. */
-export function CodeBlock({ text, label }: { readonly text: string; readonly label: string }) {
+export function CodeBlock({ text, label, hasWholeLines = false }: CodeBlockProps) {
   return (
     <Box pos="relative" bg="var(--mantine-color-default-hover)" p="sm" style={{ borderRadius: 6 }}>
-      <Box pos="absolute" top={6} right={6}>
+      <Box pos="absolute" top={6} right={6} bg="var(--mantine-color-default-hover)">
         <Copy text={text} label={`Copy ${label}`} />
       </Box>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
-      <section tabIndex={0} aria-label={label} style={{ overflow: "auto", maxHeight: 420, paddingRight: 36 }}>
+      <section
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard
+        tabIndex={0}
+        aria-label={label}
+        className={hasWholeLines ? "whole-lines" : undefined}
+        style={{ overflow: "auto", maxHeight: 420, paddingRight: 36 }}
+      >
         <Untrusted text={text} mono />
       </section>
     </Box>

@@ -29,7 +29,7 @@ export function PageHead({ title, about, above = [], guide, children }: PageHead
   const place = placeOf(pathname);
   const read = guide ?? place?.guide;
   useDocumentTitle(`${shown} · Toolgate`);
-  const isBelow = place !== undefined && pathname !== place.path;
+  const isBelow = place !== undefined && (pathname !== place.path || above.length > 0);
   return (
     <Stack gap={6} mb="md">
       {isBelow ? (

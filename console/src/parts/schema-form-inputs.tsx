@@ -1,5 +1,6 @@
 /** The fields of a schema's form that hold one value. */
 import { JsonInput, Select, Switch, Text, Textarea, TextInput } from "@mantine/core";
+import { Prose } from "./prose";
 import type { Field, Json } from "./schema-form-model";
 import type { Draft } from "./schema-form-write";
 import { Untrusted } from "./untrusted";
@@ -35,13 +36,14 @@ export function About({ field }: { readonly field: Field }) {
   const said = [
     field.type,
     ...field.limits,
-    ...(field.initial === undefined ? [] : [`default ${JSON.stringify(field.initial)}`]),
+    ...((field.initial ?? null) === null ? [] : [`default ${JSON.stringify(field.initial)}`]),
+    ...field.examples.slice(0, 1).map((one) => `such as ${shortOf(JSON.stringify(one))}`),
   ].join(", ");
   return (
     <Text span size="xs" c="dimmed">
       {field.description ? (
         <>
-          <Untrusted text={field.description} />
+          <Prose text={field.description} />
           <br />
         </>
       ) : null}
@@ -69,7 +71,7 @@ function shared({ field, label, isRequired, at, troubles }: InputProps) {
 
 /** The placeholder of an omitted field. */
 function hintOf({ initial }: Field, otherwise: string): string {
-  return initial === undefined ? otherwise : `Default: ${shortOf(initial)}`;
+  return initial === undefined || initial === null ? otherwise : `Default: ${shortOf(initial)}`;
 }
 
 const textOf = (draft: Draft) => (draft && "text" in draft ? draft.text : "");

@@ -22,6 +22,7 @@ export interface Common {
   /** What it may not exceed, in words. */
   readonly limits: readonly string[];
   readonly initial: Json | undefined;
+  readonly examples: readonly Json[];
   /** `null` is a value of it, too. */
   readonly isNullable: boolean;
 }
@@ -272,12 +273,14 @@ function raw(schema: JsonObject, why: string, type = "JSON"): Field {
 }
 
 function common(schema: JsonObject, type: string, limits: readonly string[] = []): Common {
+  const example = own(schema, "example");
   return {
     type,
     title: textAt(schema, "title"),
     description: textAt(schema, "description"),
     limits,
     initial: own(schema, "default"),
+    examples: [...listAt(schema, "examples"), ...(example === undefined ? [] : [example])],
     isNullable: false,
   };
 }

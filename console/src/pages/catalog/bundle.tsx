@@ -2,11 +2,11 @@
 import { Alert, Group, Loader, Radio, SimpleGrid, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { ConnectPanel } from "@/parts/connect-panel";
+import { TaskChoice } from "@/parts/task-choice";
 import { count } from "@/parts/time";
 import { toolCount } from "./pick-bar";
 import { followingQuery, MOST_URL_CHARS, type Picks, partsOf } from "./picks";
 import { type Selected, selectedQuery } from "./queries";
-import { TaskChoice } from "./task-choice";
 
 interface BundleProps {
   readonly picks: Picks;

@@ -1,16 +1,14 @@
 /** What is searched for, in words and by category, tag and server. */
-import { Group, Select, Switch, TextInput } from "@mantine/core";
-import { useDebouncedCallback } from "@mantine/hooks";
+import { Group, Select, Switch } from "@mantine/core";
 import { IconSearch } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
 import { useSearchParams } from "react-router";
+import { SettledInput } from "@/parts/settled-input";
 import { visibleText } from "@/parts/visible";
 import { type Filters, parseFilters, withFilters } from "./filters";
 import { categoriesQuery, reachQuery } from "./queries";
 
 const MOST = 50;
-const PAUSE_MS = 250;
 
 export function SearchFields() {
   const [params, setParams] = useSearchParams();
@@ -21,7 +19,15 @@ export function SearchFields() {
   const tags = [...new Set(servers.flatMap((one) => one.tags))].sort();
   return (
     <Group gap="xs" role="search" aria-label="Search the catalog" align="flex-end">
-      <Words value={filters.q} onChange={(q) => set({ q })} />
+      <SettledInput
+        aria-label="Search"
+        placeholder="What should the tool do?"
+        leftSection={<IconSearch size={16} />}
+        value={filters.q}
+        onChange={(q) => set({ q })}
+        maxLength={1024}
+        style={{ flex: "1 1 260px" }}
+      />
       <Choice
         label="Category"
         value={filters.category}
@@ -42,38 +48,6 @@ export function SearchFields() {
         my={8}
       />
     </Group>
-  );
-}
-
-interface WordsProps {
-  readonly value: string;
-  readonly onChange: (value: string) => void;
-}
-
-/** The input goes to the URL after a pause; the URL goes to the input unless the user is typing. */
-function Words({ value, onChange }: WordsProps) {
-  const [text, setText] = useState(value);
-  const [isTyping, setTyping] = useState(false);
-  const settle = useDebouncedCallback(onChange, PAUSE_MS);
-  const typed = (next: string) => {
-    setText(next);
-    setTyping(true);
-    settle(next);
-  };
-  return (
-    <TextInput
-      aria-label="Search"
-      placeholder="What should the tool do?"
-      leftSection={<IconSearch size={16} />}
-      value={isTyping ? text : value}
-      maxLength={1024}
-      onChange={(event) => typed(event.currentTarget.value)}
-      onBlur={() => {
-        settle.flush();
-        setTyping(false);
-      }}
-      style={{ flex: "1 1 260px" }}
-    />
   );
 }
 

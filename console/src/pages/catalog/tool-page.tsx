@@ -1,15 +1,16 @@
-/** One tool: its definition, and a way to try it. */
-import { Alert, Button, Tabs } from "@mantine/core";
+/** One tool: its definition, and the way to the playground. */
+import { Button } from "@mantine/core";
+import { IconPlayerPlay } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useSearchParams } from "react-router";
+import { Link, Navigate, useSearchParams } from "react-router";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
+import { playPath } from "../playground/paths";
 import { Definition } from "./definition";
 import { packagePath, serverOf, whyPath } from "./paths";
 import { PickBox } from "./pick-box";
 import { type Tool, toolsQuery } from "./queries";
-import { TryIt } from "./try-it";
 
 export function ToolPage() {
   const [params] = useSearchParams();
@@ -17,11 +18,13 @@ export function ToolPage() {
   const server = serverOf(name);
   const query = useQuery({ ...toolsQuery(server), enabled: server !== "" });
   if (server === "") return <Missing name={name} />;
+  // Links to the tab that was here before the playground.
+  if (params.get("tab") === "try") return <Navigate to={playPath(name, params.get("task") ?? "")} replace />;
   return (
     <Loaded query={query} what="Loading the tool">
       {(tools) => {
         const tool = tools.find((one) => one.fullName === name);
-        return tool ? <ToolTabs key={name} tool={tool} /> : <Missing name={name} />;
+        return tool ? <ToolShown tool={tool} /> : <Missing name={name} />;
       }}
     </Loaded>
   );
@@ -35,18 +38,7 @@ function Missing({ name }: { readonly name: string }) {
   );
 }
 
-function ToolTabs({ tool }: { readonly tool: Tool }) {
-  const [params, setParams] = useSearchParams();
-  const tab = params.get("tab") === "try" ? "try" : "definition";
-  const open = (value: string | null) =>
-    setParams(
-      (old) => {
-        if (value === "try") old.set("tab", "try");
-        else old.delete("tab");
-        return old;
-      },
-      { replace: true },
-    );
+function ToolShown({ tool }: { readonly tool: Tool }) {
   return (
     <>
       <PageHead
@@ -54,28 +46,15 @@ function ToolTabs({ tool }: { readonly tool: Tool }) {
         above={[{ title: serverOf(tool.fullName), path: packagePath(serverOf(tool.fullName)) }]}
         about={tool.title ? <Untrusted text={tool.title} /> : undefined}
       >
+        <PickBox tool={tool} label="Picked" />
         <Button variant="default" component={Link} to={whyPath(tool.fullName)}>
           Scope lens
         </Button>
-        <PickBox tool={tool} label="Picked" />
+        <Button component={Link} to={playPath(tool.fullName)} leftSection={<IconPlayerPlay size={16} />}>
+          Try it
+        </Button>
       </PageHead>
-      <Tabs value={tab} onChange={open} keepMounted={false}>
-        <Tabs.List mb="md">
-          <Tabs.Tab value="definition">Definition</Tabs.Tab>
-          <Tabs.Tab value="try">Try it</Tabs.Tab>
-        </Tabs.List>
-        <Tabs.Panel value="definition">
-          <Definition tool={tool} />
-        </Tabs.Panel>
-        <Tabs.Panel value="try">
-          {tool.source === "summary" ? (
-            <Alert color="yellow" title="Summary only">
-              The schema is unknown until the server lists the tool. Enter the arguments as JSON.
-            </Alert>
-          ) : null}
-          <TryIt tool={tool} />
-        </Tabs.Panel>
-      </Tabs>
+      <Definition tool={tool} />
     </>
   );
 }

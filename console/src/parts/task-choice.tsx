@@ -1,15 +1,17 @@
 /** The task of a call. Roles that may read the registry choose; others type a name. */
-import { Select, TextInput } from "@mantine/core";
+import { Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMay, useMe } from "@/api/me";
 import { tasksQuery } from "@/api/records";
+import { SettledInput } from "@/parts/settled-input";
 import { visibleText } from "@/parts/visible";
 
 interface TaskChoiceProps {
   /** Empty: none. */
   readonly value: string;
   readonly onChange: (task: string) => void;
-  readonly about: string;
+  /** Without it, the field has no visible label, as in a row of filters. */
+  readonly about?: string;
 }
 
 export function TaskChoice({ value, onChange, about }: TaskChoiceProps) {
@@ -17,23 +19,16 @@ export function TaskChoice({ value, onChange, about }: TaskChoiceProps) {
   const { ceiling } = useMe();
   const tasks = useQuery({ ...tasksQuery, enabled: mayRead }).data?.map((one) => one.task_id);
   const known = (mayRead ? tasks : ceiling.tasks) ?? null;
+  const words =
+    about === undefined
+      ? { "aria-label": "Task", placeholder: "Any task", w: 180 }
+      : { label: "Task", description: about, placeholder: "None", maw: 320 };
   if (known === null && !mayRead)
-    return (
-      <TextInput
-        label="Task"
-        description={about}
-        placeholder="None"
-        value={value}
-        onChange={(event) => onChange(event.currentTarget.value.trim())}
-        maw={320}
-      />
-    );
+    return <SettledInput {...words} value={value} onChange={(task) => onChange(task.trim())} />;
   const all = value === "" || known?.includes(value) ? (known ?? []) : [value, ...(known ?? [])];
   return (
     <Select
-      label="Task"
-      description={about}
-      placeholder="None"
+      {...words}
       data={all.map((one) => ({ value: one, label: visibleText(one) }))}
       value={value || null}
       onChange={(task) => onChange(task ?? "")}
@@ -41,7 +36,7 @@ export function TaskChoice({ value, onChange, about }: TaskChoiceProps) {
       clearable
       clearButtonProps={{ "aria-label": "Clear task" }}
       limit={50}
-      maw={320}
+      nothingFoundMessage="No matches"
     />
   );
 }

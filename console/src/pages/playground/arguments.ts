@@ -1,8 +1,10 @@
 /** The arguments of a call, typed into a form or as JSON, and the way from one to the other. */
 import { shownBy, startOf } from "@/parts/schema-form-draft";
+import { filled } from "@/parts/schema-form-fill";
 import type { Field, Json, JsonObject } from "@/parts/schema-form-model";
 import { isObject } from "@/parts/schema-form-model";
 import { type Draft, type Trouble, write, writeJson } from "@/parts/schema-form-write";
+import { isSame } from "@/parts/use-draft";
 
 export type Typed =
   | { readonly mode: "form"; readonly draft: Draft }
@@ -21,16 +23,34 @@ export function begin(field: Field): Typed {
 export interface Read {
   /** Null: they are invalid. */
   readonly value: JsonObject | null;
+  /** What of them can be written anyway. */
+  readonly partial: JsonObject;
   readonly troubles: readonly Trouble[];
 }
+
+const INEXACT = "A number is too large to send exactly. Send it as a string, if the tool accepts that.";
 
 /** The arguments, or their problems. */
 export function read(field: Field, typed: Typed): Read {
   const { value, troubles } =
     typed.mode === "form" ? write(field, typed.draft, true) : writeJson(typed.text.trim() || "{}", "$");
-  if (troubles.length > 0) return { value: null, troubles };
-  if (isObject(value)) return { value, troubles };
-  return { value: null, troubles: [{ at: "$", says: "Arguments must be an object.", isMissing: false }] };
+  const partial = isObject(value) ? value : {};
+  const failed = (says: string): Read => ({
+    value: null,
+    partial,
+    troubles: [{ at: "$", says, isMissing: false }],
+  });
+  if (troubles.length > 0) return { value: null, partial, troubles };
+  if (!isObject(value)) return failed("Arguments must be an object.");
+  if (isInexact(value)) return failed(INEXACT);
+  return { value, partial, troubles };
+}
+
+/** Whether a number in it is not the one that was typed. */
+function isInexact(value: Json): boolean {
+  if (typeof value === "number") return Number.isInteger(value) && !Number.isSafeInteger(value);
+  if (Array.isArray(value)) return value.some(isInexact);
+  return isObject(value) && Object.values(value).some(isInexact);
 }
 
 /** The same as JSON. */
@@ -46,4 +66,23 @@ export function toForm(field: Field, typed: Typed): Typed | null {
   const { value } = writeJson(typed.text.trim() || "{}", "$");
   const draft = hasForm(field) && value !== undefined ? shownBy(field, value as Json) : null;
   return draft === null ? null : { mode: "form", draft };
+}
+
+/** With the examples and defaults of the schema where nothing is typed. The same if there are none. */
+export function fill(field: Field, typed: Typed): Typed {
+  if (typed.mode === "form") {
+    const draft = filled(field, typed.draft);
+    return isSame(draft, typed.draft) ? typed : { mode: "form", draft };
+  }
+  const { value } = writeJson(typed.text.trim() || "{}", "$");
+  const { value: suggested } = write(field, filled(field, startOf(field, true)), true);
+  if (!isObject(value) || !isObject(suggested)) return typed;
+  const both = { ...suggested, ...value };
+  return isSame(both, value) ? typed : { mode: "json", text: JSON.stringify(both, null, 2) };
+}
+
+/** Whether the schema suggests anything. */
+export function hasSuggestions(field: Field): boolean {
+  const blank = begin(field);
+  return fill(field, blank) !== blank;
 }

@@ -1,0 +1,33 @@
+/** The link to the audit record of exactly one call. */
+import { Anchor, Text } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+import { useMay } from "@/api/me";
+import { recordQuery } from "./queries";
+
+interface RecordLinkProps {
+  readonly request: string;
+  /** One of several calls of the request: its tool, without the server. */
+  readonly tool?: string;
+}
+
+export function RecordLink({ request, tool }: RecordLinkProps) {
+  const mayRead = useMay("viewer");
+  const query = useQuery({ ...recordQuery(request, tool), enabled: mayRead && request !== "" });
+  if (request === "") return null;
+  if (!mayRead)
+    return (
+      <Text size="sm" c="dimmed" component="span">
+        Request <span className="mono">{request}</span>
+      </Text>
+    );
+  const event = query.data?.events[0];
+  const to = event
+    ? `/activity/${encodeURIComponent(event.event_id)}`
+    : `/activity?${new URLSearchParams({ request })}`;
+  return (
+    <Anchor component={Link} to={to} size="sm">
+      Audit record
+    </Anchor>
+  );
+}
