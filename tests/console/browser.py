@@ -83,7 +83,8 @@ class Watched:
 
     def _on_console(self, message: ConsoleMessage) -> None:
         # An answer that is no success is logged by the browser itself: that is no fault of the page.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        # A warning is one: about a header, a deprecated feature, a missing key.
+        if message.type in {"error", "warning"} and not message.text.startswith("Failed to load resource"):
             self.errors.append(message.text)
 
     def _on_request(self, request: Request) -> None:
@@ -130,7 +131,7 @@ def visit(page: Page, path: str) -> None:
 
 
 def serious_findings(page: Page, *only: str) -> list[str]:
-    """What axe finds wrong with the page as it is, serious or critical; or by these rules alone."""
+    """What axe finds wrong with the page as it is, moderate or worse; or by these rules alone."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))
     rules = {"runOnly": {"type": "rule", "values": only}} if only else {}
@@ -139,7 +140,7 @@ def serious_findings(page: Page, *only: str) -> list[str]:
     return [
         f"{one['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
         for one in found["violations"]
-        if one["impact"] in {"serious", "critical"}
+        if one["impact"] in {"moderate", "serious", "critical"}
         for node in one["nodes"][:3]
     ]
 

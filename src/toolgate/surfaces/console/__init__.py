@@ -119,10 +119,11 @@ _POLICY: Final = (
     "connect-src 'self'; manifest-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 _DISABLED_FEATURES: Final = (
-    "accelerometer autoplay bluetooth camera display-capture geolocation gyroscope hid magnetometer "
-    "microphone midi payment serial usb"
+    "accelerometer autoplay camera display-capture geolocation gyroscope hid magnetometer microphone midi "
+    "payment serial usb"
 )
-"""The browser features that no page of the console may use."""
+"""The browser features that no page of the console may use, by names that Chromium knows: others are warnings
+on every page."""
 _HARDENING: Final[Mapping[str, str]] = {
     "content-security-policy": _POLICY.format(nonce=""),
     "x-content-type-options": "nosniff",
