@@ -1,15 +1,26 @@
 /** The picked packages and tools, and what they make: a skill, a URL, and the settings of clients. */
 import { Alert, Button, CopyButton, Stack, Tabs } from "@mantine/core";
+import { IconStack2 } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, useSearchParams } from "react-router";
+import { useMay } from "@/api/me";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Bundle } from "./bundle";
 import { Cost, spoken } from "./pick-bar";
 import { PickedList } from "./picked-list";
-import { addressOf, frozenNames, MOST_PICKS, type Picks, picksIn, tokensOf, withPrices } from "./picks";
+import {
+  addressOf,
+  frozenNames,
+  MOST_PICKS,
+  type Picks,
+  picksIn,
+  policyOf,
+  tokensOf,
+  withPrices,
+} from "./picks";
 import { type PickedScope, scopeQuery } from "./queries";
 import { SkillPanel } from "./skill-panel";
 import { usePicks } from "./use-picks";
@@ -54,6 +65,7 @@ function usePrices(picks: Picks, scope: PickedScope | undefined, keep: (picks: P
 
 export function PickedPage() {
   const { picks, keep } = usePicks();
+  const mayWrite = useMay("publisher");
   useAddress(picks, keep);
   const [params, setParams] = useSearchParams();
   const task = params.get("task") ?? "";
@@ -87,10 +99,20 @@ export function PickedPage() {
           </>
         }
       >
-        <ShareButton picks={picks} />
         <Button variant="default" onClick={() => keep(new Map())}>
           Clear
         </Button>
+        <ShareButton picks={picks} />
+        {mayWrite ? (
+          <Button
+            component={Link}
+            to="/tasks/-/new"
+            state={{ picked: policyOf(picks) }}
+            leftSection={<IconStack2 size={16} />}
+          >
+            Make a task
+          </Button>
+        ) : null}
       </PageHead>
       <Stack gap="lg">
         {query.isError ? <Failure error={query.error} onRetry={() => void query.refetch()} /> : null}

@@ -12,6 +12,7 @@ import {
   parsePicks,
   pickedOf,
   picksIn,
+  policyOf,
   savedOf,
   tokensOf,
   toolsOf,
@@ -94,6 +95,20 @@ test("picks are kept as they were", () => {
 });
 
 test("an address names each tool once", () => expect(namesIn("a.x,,b.y,a.x")).toEqual(["a.x", "b.y"]));
+
+test("a task has the picked tools by name, and whole packages with what they get later", () => {
+  const one = { tokens: 1, tools: 1 };
+  expect(
+    policyOf(
+      new Map([
+        ["memory.*", one],
+        ["git.a.b", one],
+        ["git.log", one],
+      ]),
+    ),
+  ).toEqual({ servers: ["git", "memory"], allow: ["git/a.b", "git/log", "memory/*"] });
+  expect(policyOf(new Map([["memory.*", one]]))).toEqual({ servers: ["memory"], allow: null });
+});
 
 test("a long list is asked for in parts that together are the list", () => {
   const names = Array.from({ length: 600 }, (_one, index) => `server.${"t".repeat(40)}${index}`);

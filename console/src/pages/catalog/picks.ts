@@ -150,6 +150,15 @@ export function frozenNames(picks: Picks, prices: ReadonlyMap<string, number>): 
   );
 }
 
+/** What a task selects that has exactly these picks: whole packages with the tools that they get later, too. */
+export function policyOf(picks: Picks): { servers: string[]; allow: string[] | null } {
+  const { tools } = partsOf(picks);
+  const servers = [...new Set([...picks.keys()].map(serverOf))].sort();
+  // `server.tool` is `server/tool` in a pattern; no server id has a dot.
+  const patterns = [...picks.keys()].map((name) => name.replace(".", "/")).sort();
+  return { servers, allow: tools.length === 0 ? null : patterns };
+}
+
 /** What a URL asks for that follows its packages: servers where only whole ones are picked, else patterns. */
 export function followingQuery(picks: Picks): { servers: string } | { tools: string } {
   const { packages, tools } = partsOf(picks);

@@ -150,6 +150,19 @@ export const NEW: Task = {
   revision: 0,
 };
 
+/** Servers, and patterns of their tools. */
+export interface Picked {
+  readonly servers: readonly string[];
+  /** Null: all tools of the servers. */
+  readonly allow: Names;
+}
+
+/** A new task with what was picked in the catalog. */
+export function withPicked({ servers, allow }: Picked): Partial<Task> {
+  const allowed = allow === null ? {} : { "mcp.tool_allowlist": JSON.stringify(allow) };
+  return { config: { ...NEW.config, "mcp.default_server_ids": JSON.stringify(servers), ...allowed } };
+}
+
 export interface Body {
   readonly display_name: string;
   readonly config: Task["config"];

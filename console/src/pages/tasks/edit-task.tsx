@@ -13,7 +13,18 @@ import { Untrusted } from "@/parts/untrusted";
 import { type Tagged, useDraft } from "@/parts/use-draft";
 import { asPlanned } from "@/parts/use-writing";
 import { ChatFields } from "./chat-fields";
-import { type Body, bodyOf, type Draft, draftOf, NEW, otherKeys, rebased, type Task } from "./draft";
+import {
+  type Body,
+  bodyOf,
+  type Draft,
+  draftOf,
+  NEW,
+  otherKeys,
+  type Picked,
+  rebased,
+  type Task,
+  withPicked,
+} from "./draft";
 import { NameFields, OverrideFields, ProfileFields, ToolFields } from "./policy-fields";
 import { taskQuery } from "./queries";
 import { ServerPicks } from "./server-picks";
@@ -22,10 +33,11 @@ import { WorkloadFields } from "./workload-fields";
 const TYPING = { draftOf, rebased };
 
 export function NewTask() {
+  const picked: Picked | undefined = useLocation().state?.picked;
   return (
     <MayWrite what="tasks" needs="publisher">
       <PageHead title="New task" about="Select the servers and tools for a kind of work." />
-      <Editor saved={{ record: NEW, etag: "" }} />
+      <Editor saved={{ record: NEW, etag: "" }} proposed={picked ? withPicked(picked) : undefined} />
     </MayWrite>
   );
 }
