@@ -159,7 +159,7 @@ export interface Picked {
 
 /** A new task with what was picked in the catalog. */
 export function withPicked({ servers, allow }: Picked): Partial<Task> {
-  const allowed = allow === null ? {} : { "mcp.tool_allowlist": JSON.stringify(allow) };
+  const allowed: Task["config"] = allow === null ? {} : { "mcp.tool_allowlist": JSON.stringify(allow) };
   return { config: { ...NEW.config, "mcp.default_server_ids": JSON.stringify(servers), ...allowed } };
 }
 
