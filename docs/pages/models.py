@@ -98,7 +98,13 @@ def chat_upstream_page() -> str:
 
 def policy_records_page() -> str:
     """policy-records.md"""
-    return page("Tasks, profiles, pins and keys", _POLICY, *map(section, _POLICY_MODELS))
+    task, *others = map(section, _POLICY_MODELS)
+    settings = "\n".join(
+        bullet(f"**{code(key)}**: {text}") for key, text in policy_bodies.TASK_SETTINGS.items()
+    )
+    about = "The keys of a task's `config` that Toolgate reads. It keeps other keys unchanged."
+    settings = f"## Task settings\n\n{about}\n\n{settings}"
+    return page("Tasks, profiles, pins and keys", _POLICY, task, settings, *others)
 
 
 def section(model: type[BaseModel]) -> str:

@@ -1520,6 +1520,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/admin/api/mcp/profiles-overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the selection of each profile
+         * @description The tools that each profile selects. During a rollout, those of the stable version.
+         *
+         *     Needs the role `viewer` or above.
+         */
+        get: operations["show-the-selection-of-each-profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/admin/api/profiles/{profile_id}/versions": {
         parameters: {
             query?: never;
@@ -1555,7 +1577,7 @@ export interface paths {
         put?: never;
         /**
          * Match patterns
-         * @description The matches of each pattern in the whole registry. Nothing is stored.
+         * @description The matches of each pattern, in the whole registry or on the selected servers. Nothing is stored.
          *
          *     Needs the role `viewer` or above.
          */
@@ -4520,6 +4542,10 @@ export interface components {
             patterns: string[];
             /** @description Match as a denylist: `@destructive` also matches tools whose effects are unknown. */
             deny?: boolean;
+            /** @description Match only tools of these servers, as in a profile. Default: of all servers. */
+            servers?: string[] | null;
+            /** @description Without `servers`: match only tools of servers that have any of these tags. */
+            tags?: string[] | null;
         };
         /**
          * MatchShown
@@ -4527,10 +4553,12 @@ export interface components {
          */
         MatchShown: {
             pattern: string;
-            /** @description The number of matches in the whole registry. */
+            /** @description The number of matches. */
             count: number;
             /** @description The first 200 matches: `server.tool`, or the names of prompts and resources as in rules. */
             tools: string[];
+            /** @description Servers that the pattern may match, and that have not listed their tools. */
+            unlisted: string[];
             /** @description Why the pattern is invalid. Null: it is valid. */
             error: string | null;
         };
@@ -5049,6 +5077,17 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * ProfileOverview
+         * @description What a profile selects in the environment of this gateway, without a task.
+         */
+        ProfileOverview: {
+            profile_id: string;
+            tools: number;
+            tokens: number;
+            /** @description Selected servers that have not listed their tools. */
+            unlisted: string[];
+        };
+        /**
          * ProfileSeen
          * @description The version of a profile that decided.
          */
@@ -5131,6 +5170,16 @@ export interface components {
             profile: components["schemas"]["ProfileShown"];
             /** @description Problems of the record, and of records that refer to it. */
             warnings: string[];
+        };
+        /**
+         * ProfilesOverviewResponse
+         * @description The selections of all profiles, and the totals of the registry.
+         */
+        ProfilesOverviewResponse: {
+            revision: number;
+            registered_tools: number;
+            registered_tokens: number;
+            profiles: components["schemas"]["ProfileOverview"][];
         };
         /**
          * QualityShown
@@ -5893,10 +5942,7 @@ export interface components {
              */
             display_name: string;
             /**
-             * @description Policy settings. Each value is JSON text: `mcp.enabled`, `mcp.default_server_ids`,
-             *     `mcp.allowed_server_ids`, `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`,
-             *     `mcp.profile_overrides`, `mcp.tags`, `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`,
-             *     `mcp.budgets`, `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy`
+             * @description The task's settings by key. Each value is JSON text. `mcp.profile` and `mcp.approval_policy`
              *     also accept a bare name without quotes.
              * @default {}
              */
@@ -8793,6 +8839,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OverviewResponse"];
+                };
+            };
+        };
+    };
+    "show-the-selection-of-each-profile": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A registry revision from an earlier response. The gateway waits up to 2 s until it serves it. */
+                "Toolgate-Min-Revision"?: number;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfilesOverviewResponse"];
                 };
             };
         };

@@ -116,6 +116,7 @@ MATRIX: Final = {
     "GET /admin/api/data-directory": "401 401 401 403 403 403 403 200",
     "GET /admin/api/lint": "401 401 401 403 403 200 200 200",
     "GET /admin/api/mcp/tasks-overview": "401 401 401 403 403 200 200 200",
+    "GET /admin/api/mcp/profiles-overview": "401 401 401 403 403 200 200 200",
     "POST /admin/api/registry/reload": "401 401 401 403 403 403 403 404",
     "GET /api/packages": "401 401 401 403 403 200 200 200",
     "GET /api/packages/{package_id}": "401 401 401 403 403 404 404 404",

@@ -62,6 +62,36 @@ _BARE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _JSON_WORD: Final = re.compile(r"true|false|null|[0-9.eE-]+")
 
 
+TASK_SETTINGS: Final = {
+    "mcp.enabled": "Whether the task has tools. Default: `false`.",
+    "mcp.enforce": "`false` is shadow mode: the task's rules deny nothing, and the audit log shows what they "
+    "would deny. Default: `true`.",
+    "mcp.require_servers": "Whether a request fails if no server is left. `false`: it continues without "
+    "tools, with a warning. Default: `false`.",
+    "mcp.default_server_ids": "The servers of a request that names none. Omitted: those that the profile or "
+    "the tags select.",
+    "mcp.allowed_server_ids": "The servers that a request may name. Omitted: the default ones.",
+    "mcp.tool_allowlist": "Allow patterns. A tool must match at least one.",
+    "mcp.tool_denylist": "Deny patterns. A tool that matches any of them is excluded.",
+    "mcp.profile": "The id of a profile, which narrows the task. Without default servers it also selects the "
+    "servers.",
+    "mcp.profile_overrides": "Lists that narrow the profile for this task only: `server_ids`, `tags`, "
+    "`tool_allowlist`, `tool_denylist`.",
+    "mcp.tags": "Only servers with one of these tags. Without default servers and profile they select the "
+    "servers.",
+    "mcp.approval_policy": "The calls that need an approval, in addition to those of the servers: `never`, "
+    "`policy` (tools that are not read-only) or `always`.",
+    "mcp.approval_in_place": "Whether a client that supports elicitation may ask its user to approve. "
+    "`false`: only approvers decide. Default: `true`.",
+    "mcp.budgets": "Rate limits and quotas that all callers of the task share: `calls_per_minute`, "
+    "`calls_per_day`, `tokens_per_day`.",
+    "chat.mode": "`inject`: the gateway offers the task's tools to the model and runs them. `passthrough`: "
+    "it runs none. Omitted: as the chat upstream.",
+    "chat.budgets": "Limits of one chat. They can only lower those of the chat upstream.",
+}
+"""The keys of `config` that Toolgate reads, with their meaning. For the reference and the console."""
+
+
 class TaskBody(StrictBody, makes=tasks.Task):
     """A task: a named set of policy settings, optionally with a program that runs in the sandbox."""
 
@@ -70,10 +100,7 @@ class TaskBody(StrictBody, makes=tasks.Task):
     display_name: fields.Title = ""
     """The name shown to people."""
     config: dict[fields.ConfigKey, fields.JsonText] = Field(default={}, max_length=256)
-    """Policy settings. Each value is JSON text: `mcp.enabled`, `mcp.default_server_ids`,
-    `mcp.allowed_server_ids`, `mcp.tool_allowlist`, `mcp.tool_denylist`, `mcp.profile`,
-    `mcp.profile_overrides`, `mcp.tags`, `mcp.approval_policy`, `mcp.approval_in_place`, `mcp.enforce`,
-    `mcp.budgets`, `mcp.require_servers`, `chat.mode`, `chat.budgets`. `mcp.profile` and `mcp.approval_policy`
+    """The task's settings by key. Each value is JSON text. `mcp.profile` and `mcp.approval_policy`
     also accept a bare name without quotes."""
     workload: WorkloadBody | None = None
     """The program that an invocation of the task runs. Unset: the task only holds policy."""

@@ -4,10 +4,12 @@ import pytest
 
 from tests.surfaces.rest_world import error_of, open_rest, secret_of, stdio
 from tests.upstream.memory_link import MemoryNet, MemoryServer, definition
+from toolgate.upstream.connection.contract import StartFailed
 
 pytestmark = pytest.mark.anyio
 
 MATCH = "/admin/api/match"
+PROFILES = "/admin/api/mcp/profiles-overview"
 
 
 def open_world() -> MemoryNet:
@@ -37,6 +39,40 @@ async def test_each_pattern_has_what_it_would_match_in_a_rule() -> None:
             ("resource:file:///*", 1, ["resource:git/file:///a"], None),
             ("nothing*", 0, [], None),
         ]
+
+
+async def test_a_selection_is_matched_on_its_servers_as_lint_judges_it() -> None:
+    """And servers that have not listed their tools are named, because they may have any."""
+
+    async def fail() -> None:
+        raise StartFailed("it does not start")
+
+    net = open_world()
+    net.servers["down"] = MemoryServer(on_start=fail)
+    profile = {"profile_id": "coding", "tags": ["code"], "allow": ["log", "add", "down/x"]}
+    async with open_rest(net) as world:
+        servers = [stdio("git", tags=["code"]), stdio("notes"), stdio("down", tags=["code"])]
+        await world.seed(server=servers, profile=[profile])
+        patterns = {"patterns": ["log", "add", "down/x", "notes/add"]}
+        by_tag = (await world.post(MATCH, {**patterns, "tags": ["code"]}))["matches"]
+        by_id = (await world.post(MATCH, {**patterns, "servers": ["notes", "gone"]}))["matches"]
+        (overview,) = (await world.get(PROFILES, key=secret_of("viewer")))["profiles"]
+        tokens = overview.pop("tokens")
+
+        assert [(one["tools"], one["unlisted"]) for one in by_tag] == [
+            (["git.log"], ["down"]),
+            ([], ["down"]),
+            ([], ["down"]),
+            ([], []),
+        ]
+        assert [(one["tools"], one["unlisted"]) for one in by_id] == [
+            (["notes.log"], []),
+            (["notes.add"], []),
+            ([], []),
+            (["notes.add"], []),
+        ]
+        assert overview == {"profile_id": "coding", "tools": 1, "unlisted": ["down"]}
+        assert tokens > 0
 
 
 async def test_an_effect_matches_more_as_a_denylist_reads_it() -> None:

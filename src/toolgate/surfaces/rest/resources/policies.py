@@ -6,6 +6,7 @@ lists.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
@@ -22,18 +23,19 @@ from toolgate.govern.control import Control
 from toolgate.govern.pins import diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.names import kind_of
 from toolgate.model.revisions import Kind, StoredRecord
-from toolgate.model.tasks import Profile, RolloutBy, Side, Task
-from toolgate.model.tools import Snapshot
+from toolgate.model.tasks import Profile, RolloutBy, Selection, Side, Task
+from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.compose import compose
-from toolgate.policy.layers import parse_task_policy
+from toolgate.policy.layers import SessionRequest, parse_task_policy
 from toolgate.policy.lint import FindingCode, LintFinding, lint
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
-from toolgate.policy.resolve import ScopeInputs
+from toolgate.policy.resolve import ScopeInputs, select_servers
 from toolgate.policy.rollouts import list_sides
-from toolgate.policy.rules import count_registered, find_matching
+from toolgate.policy.rules import can_match, count_registered, find_matching, is_unlisted
+from toolgate.policy.scope import NO_LIMITS
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_record
-from toolgate.registry.records.fields import Name, ServerId, Sha256
+from toolgate.registry.records.fields import Name, ServerId, Sha256, Tag
 from toolgate.registry.records.policy_bodies import ProfileBody, TaskBody
 from toolgate.registry.records.server_bodies import PinBody
 from toolgate.surfaces.http.parsing import format_mcp_url
@@ -184,6 +186,54 @@ async def show_overview(control: Control, call: RestCall[None]) -> OverviewRespo
     return await asyncio.to_thread(show_all)
 
 
+class ProfileOverview(ResponseShape, frozen=True, kw_only=True):
+    """What a profile selects in the environment of this gateway, without a task."""
+
+    profile_id: str
+    tools: int
+    tokens: int
+    unlisted: list[str]
+    """Selected servers that have not listed their tools."""
+
+
+class ProfilesOverviewResponse(ResponseShape, frozen=True, kw_only=True):
+    """The selections of all profiles, and the totals of the registry."""
+
+    revision: Revision
+    registered_tools: int
+    registered_tokens: int
+    profiles: list[ProfileOverview]
+
+
+@get("/admin/api/mcp/profiles-overview", "viewer", "Show the selection of each profile")
+async def show_profiles(control: Control, _call: RestCall[None]) -> ProfilesOverviewResponse:
+    """The tools that each profile selects. During a rollout, those of the stable version."""
+    snapshot = control.gateway.snapshot
+
+    def show_profile(profile: Profile) -> ProfileOverview:
+        request = SessionRequest(profile=profile.profile_id)
+        scope = compose(ScopeInputs(snapshot, request=request), limits=NO_LIMITS)
+        selected = select_servers(snapshot, profile.selection_for(snapshot.environment))
+        unlisted = [one.record.server_id for one in _find_unlisted(snapshot, selected)]
+        return ProfileOverview.of(profile, scope, tools=len(scope.tools), unlisted=unlisted)
+
+    def show_all() -> ProfilesOverviewResponse:
+        profiles = [show_profile(profile) for _, profile in sorted(snapshot.profiles.items())]
+        total = count_registered(snapshot)
+        return ProfilesOverviewResponse.of(
+            snapshot, registered_tools=total.tools, registered_tokens=total.tokens, profiles=profiles
+        )
+
+    return await asyncio.to_thread(show_all)
+
+
+def _find_unlisted(snapshot: Snapshot, server_ids: Iterable[str]) -> list[ServerTools]:
+    """Of these servers, those that are enabled and have not listed their tools: their rules cannot be
+    judged."""
+    found = (snapshot.servers.get(server_id) for server_id in sorted(server_ids))
+    return [one for one in found if one is not None and one.record.enabled and is_unlisted(one)]
+
+
 @get(
     "/admin/api/profiles/{profile_id}/versions",
     "viewer",
@@ -226,6 +276,10 @@ class MatchSent(StrictBody):
     """Patterns, in the syntax of policy rules."""
     deny: bool = False
     """Match as a denylist: `@destructive` also matches tools whose effects are unknown."""
+    servers: Annotated[list[ServerId], Field(max_length=2_000)] | None = None
+    """Match only tools of these servers, as in a profile. Default: of all servers."""
+    tags: Annotated[list[Tag], Field(max_length=2_000)] | None = None
+    """Without `servers`: match only tools of servers that have any of these tags."""
 
 
 class MatchShown(ResponseShape, frozen=True, kw_only=True):
@@ -233,9 +287,11 @@ class MatchShown(ResponseShape, frozen=True, kw_only=True):
 
     pattern: str
     count: int
-    """The number of matches in the whole registry."""
+    """The number of matches."""
     tools: list[str]
     """The first 200 matches: `server.tool`, or the names of prompts and resources as in rules."""
+    unlisted: list[str]
+    """Servers that the pattern may match, and that have not listed their tools."""
     error: str | None
     """Why the pattern is invalid. Null: it is valid."""
 
@@ -249,24 +305,37 @@ class MatchResponse(ResponseShape, frozen=True, kw_only=True):
 
 @post("/admin/api/match", "viewer", "Match patterns")
 async def match_patterns(control: Control, call: RestCall[MatchSent]) -> MatchResponse:
-    """The matches of each pattern in the whole registry. Nothing is stored."""
+    """The matches of each pattern, in the whole registry or on the selected servers. Nothing is stored."""
     snapshot, sent = control.gateway.snapshot, call.body
-    match = partial(_match_one, snapshot, is_deny=sent.deny)
+    selection = Selection(
+        servers=None if sent.servers is None else tuple(sent.servers),
+        tags=None if sent.tags is None else tuple(sent.tags),
+    )
+    server_ids = select_servers(snapshot, selection) & snapshot.servers.keys()
+    match = partial(_match_one, snapshot, server_ids, is_deny=sent.deny)
     matches = await asyncio.to_thread(lambda: list(map(match, sent.patterns)))
     return MatchResponse(revision=snapshot.revision, matches=matches)
 
 
-def _match_one(snapshot: Snapshot, pattern: str, *, is_deny: bool) -> MatchShown:
+def _match_one(
+    snapshot: Snapshot, server_ids: AbstractSet[str], pattern: str, *, is_deny: bool
+) -> MatchShown:
     try:
-        found = list(find_matching(snapshot, Patterns((parse_pattern(pattern),)), is_deny=is_deny))
+        patterns = Patterns((parse_pattern(pattern),))
+        found = list(find_matching(snapshot, patterns, is_deny=is_deny, server_ids=server_ids))
     except InvalidRecord as exc:
-        return MatchShown(pattern=pattern, count=0, tools=[], error=f"{exc}; {exc.hint}")
+        return MatchShown(pattern=pattern, count=0, tools=[], unlisted=[], error=f"{exc}; {exc.hint}")
     shown = [
         f"{kind}{ref.server_id}/{ref.name[len(kind) :]}" if kind else join_tool_name(ref)
         for ref in found[:MAX_SHOWN]
         for kind in [kind_of(ref.name)]
     ]
-    return MatchShown(pattern=pattern, count=len(found), tools=shown, error=None)
+    unlisted = [
+        one.record.server_id
+        for one in _find_unlisted(snapshot, server_ids)
+        if can_match(one, patterns, is_deny=is_deny)
+    ]
+    return MatchShown(pattern=pattern, count=len(found), tools=shown, unlisted=unlisted, error=None)
 
 
 _CHANGED: Final = Field(
