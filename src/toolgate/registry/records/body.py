@@ -24,6 +24,8 @@ from toolgate.errors import InvalidRecord
 MAX_SHOWN_PROBLEMS: Final = 10  # as many as people read; the rest is in the data of the error
 MAX_PROBLEMS: Final = 1_000  # for each body: a million invalid members must not make a larger response
 UNKNOWN_FIELD: Final = "is not a known field"
+_WITHOUT_TEXTS: Final = frozenset({"builtins", "msgspec", "pydantic", "typing"})
+"""The packages of base classes whose fields are not described."""
 
 
 class FieldProblem(TypedDict):
@@ -82,15 +84,17 @@ class FieldDescriptions:
         assert issubclass(cls, BaseModel)
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, text in _collect_field_texts(cls).items():
+        for name, text in read_field_texts(cls).items():
             properties[cls.model_fields[name].alias or name].setdefault("description", text)
         return schema
 
 
-def _collect_field_texts(model: type[BaseModel]) -> Mapping[str, str]:
-    """Collect own and inherited docstrings. A redeclared field does not inherit one."""
+def read_field_texts(shape: type) -> Mapping[str, str]:
+    """The docstrings of own and inherited fields. A redeclared field does not inherit one."""
     texts: dict[str, str] = {}
-    for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+    for one in reversed(shape.__mro__):
+        if one.__module__.partition(".")[0] in _WITHOUT_TEXTS:
+            continue
         declared = inspect.get_annotations(one)
         texts = {name: text for name, text in texts.items() if name not in declared}
         texts |= _read_module_texts(one.__module__).get(one.__name__, {})

@@ -7,25 +7,27 @@ every error the same shape.
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, make_dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias, get_type_hints
 
 import msgspec
-from msgspec import NODEFAULT
 from msgspec.structs import fields
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 from toolgate.errors import ToolgateError
 from toolgate.model.servers import EMPTY
+from toolgate.registry.records.body import read_field_texts
 from toolgate.surfaces.http.messages import Responder
 
 Revision = Annotated[int, Field(ge=0)]
 NextCursor = Annotated[
     str | None, Field(description="The `cursor` of the next page. Null: this is the last page.")
 ]
+DESCRIBED: Final = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+"""How pydantic makes schemas of responses, and of the values in them."""
 
 
 class ResponseShape(msgspec.Struct, frozen=True):
@@ -51,27 +53,15 @@ class ResponseShape(msgspec.Struct, frozen=True):
 
 @cache
 def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
-    """`shape` as a dataclass with the same name and source: pydantic makes schemas of those."""
-    copied = ("__annotations__", "__doc__", "__firstlineno__", "__module__", "__qualname__")
-    members = {name: value for name, value in vars(shape).items() if name in copied}
-    own = [one for one in fields(shape) if one.name in members.get("__annotations__", ())]
-    members |= {one.name: field(default=one.default) for one in own if one.default is not NODEFAULT}
-    members["__pydantic_config__"] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-    parents = tuple(_as_dataclass(one) for one in shape.__bases__ if one is not ResponseShape)
-    # Pydantic reads the docstrings of a class's own fields only: inherited ones bring theirs along.
-    inherited = {name: one for parent in parents for name, one in _describe_fields(parent).items()}
-    members["__annotations__"] = inherited | members.get("__annotations__", {})
-    return dataclass(kw_only=True)(type(shape.__name__, parents, members))
-
-
-def _describe_fields(parent: type[object]) -> dict[str, Any]:
-    described = TypeAdapter(parent).json_schema()["properties"]
-    hints = get_type_hints(parent, include_extras=True)
-    return {
-        name: Annotated[hints[name], Field(description=one["description"])]
-        for name, one in described.items()
-        if "description" in one
-    }
+    """`shape` as a dataclass with the same name and described fields: pydantic makes schemas of those."""
+    hints, texts = get_type_hints(shape, include_extras=True), read_field_texts(shape)
+    described = {name: Annotated[hints[name], Field(description=text)] for name, text in texts.items()}
+    members: list[Any] = [
+        (one.name, (hints | described)[one.name], field(default=MISSING if one.required else one.default))
+        for one in fields(shape)
+    ]
+    namespace = {"__doc__": shape.__doc__, "__pydantic_config__": DESCRIBED}
+    return make_dataclass(shape.__name__, members, kw_only=True, namespace=namespace)
 
 
 def _name_members(value: Any) -> Any:
