@@ -46,3 +46,19 @@ def test_xss_6_no_text_of_a_stranger_becomes_a_link_or_anything_else_that_acts()
     found = {name: MORE_THAN_TEXT.findall(text) for name, text in sources().items()}
 
     assert {name: ways for name, ways in found.items() if ways} == KNOWN
+
+
+def test_every_guide_that_a_page_leads_to_exists_with_its_heading() -> None:
+    text = "".join(sources().values())
+    guides = re.findall(r'guide[:=] ?"([^"]+)"', text) + re.findall(r'/guides/([a-z][^"`$]+)["`]', text)
+    missing = []
+    for guide in guides:
+        name, _, heading = guide.partition("#")
+        file = ROOT / "docs" / f"{name}.md"
+        headings = re.findall(r"^#+ (.+)$", file.read_text("utf-8"), re.MULTILINE) if file.is_file() else []
+        slugs = {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", one.lower()).strip()) for one in headings}
+        if not file.is_file() or (heading and heading not in slugs):
+            missing.append(guide)
+
+    assert guides
+    assert missing == []

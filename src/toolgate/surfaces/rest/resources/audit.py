@@ -1,8 +1,8 @@
 """Audit events: pages, one event with related events, the live stream, and export as a file.
 
-Events of every type have one flat shape. Only unbounded callers may read them. In a CSV export, no cell is a
-formula to a spreadsheet. JSON lines contain no character that a terminal or an editor would interpret. An
-export is streamed, so its size costs no memory.
+Events of every type have one flat shape. A viewer reads all of them, also those beyond its ceiling. In a CSV
+export, no cell is a formula to a spreadsheet. JSON lines contain no character that a terminal or an editor
+would interpret. An export is streamed, so its size costs no memory.
 """
 
 import asyncio
