@@ -104,5 +104,5 @@ def test_an_empty_installation_shows_what_to_do_first(browser: Browser, tmp_path
     with running(Site(tmp_path)) as gateway, tab_on(browser, gateway.url) as tab:
         tab.goto("/console/")
         expect(tab.get_by_role("link", name="Add a server")).to_be_visible()
-        tab.get_by_role("link", name="import").click()
+        tab.get_by_role("link", name="Import from Claude").click()
         expect(tab).to_have_url("/console/servers/-/import")
