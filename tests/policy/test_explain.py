@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.policy.worlds import offer, refs, snapshot
-from toolgate.policy.compose import Explanation, compose, explain
+from toolgate.policy.compose import Explanation, OfferCount, compose, count_offer, explain
 from toolgate.policy.layers import TaskPolicy
 from toolgate.policy.resolve import ScopeInputs
 from toolgate.policy.scope import Decision, Reason, ScopeLimits
@@ -75,3 +75,21 @@ def test_a_server_that_listed_nothing_is_not_pending() -> None:
     explanation = explain(ScopeInputs(snapshot(offer("fs"))))
 
     assert (explanation.tools, explanation.servers, explanation.pending) == ((), (), ())
+
+
+def test_a_server_offers_what_no_layer_but_its_own_excludes() -> None:
+    counts = {server_id: count_offer(PLATFORM, one) for server_id, one in PLATFORM.servers.items()}
+
+    assert counts == {
+        "fs": OfferCount(offered=1, listed=2, reason=Reason.NOT_IN_SERVER_ALLOWLIST),
+        "git": OfferCount(offered=2, listed=3, reason=Reason.INVALID_DEFINITION),
+        "slow": OfferCount(offered=0, listed=0, reason=None),
+    }
+
+
+def test_prompts_are_not_counted_as_tools_and_a_server_without_allowed_tools_says_why() -> None:
+    denied = offer("fs", "read", "prompt:ask", allowed=())
+    platform = snapshot(denied, offer("git", "log", "prompt:ask", allowed=("*", "prompt:*")))
+
+    assert count_offer(platform, denied) == OfferCount(offered=0, listed=1, reason=Reason.DENY_ALL)
+    assert count_offer(platform, platform.servers["git"]) == OfferCount(offered=1, listed=1, reason=None)

@@ -7,7 +7,7 @@ the gateway replaces the snapshot, increments its serial, and wakes the listener
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -56,8 +56,9 @@ from toolgate.model.json_text import Members, encode_raw
 from toolgate.model.names import ToolRef
 from toolgate.model.principals import HolderQuotas, Principal
 from toolgate.model.servers import RedactionRules
-from toolgate.model.tools import Snapshot
+from toolgate.model.tools import Pin, ServerTools, Snapshot
 from toolgate.policy.admission import collect_quotas
+from toolgate.policy.compose import OfferCount, count_offer
 from toolgate.policy.layers import TaskPolicy
 from toolgate.policy.rules import RegistryTotals, count_registered
 from toolgate.policy.scope import Decision, Scope, ScopeLimits
@@ -142,6 +143,7 @@ class Gateway:
         self._pipeline = CallPipeline(servers, self._audit_trail, stages, self._recheck, services.tracer)
         self._totals = (-1, RegistryTotals(0, 0))
         """The totals of all servers, and the serial of their snapshot."""
+        self._offers: Mapping[str, tuple[ServerTools, Pin | None, OfferCount]] = {}
         self._state: RegistryState | None = None
         self._is_swap_due = False
         self._swapped = asyncio.Event()
@@ -341,6 +343,16 @@ class Gateway:
             totals = count_registered(self.snapshot)
             self._totals = (self.snapshot.serial, totals)
         return totals
+
+    def count_offers(self) -> Mapping[str, OfferCount]:
+        """How many tools each server offers. Counts again only servers whose record, lists or pin changed."""
+        snapshot, known, found = self.snapshot, self._offers, {}
+        for server_id, offer in snapshot.servers.items():
+            pin, one = snapshot.pins.get(server_id), known.get(server_id)
+            is_known = one is not None and one[0] is offer and one[1] is pin
+            found[server_id] = one if one and is_known else (offer, pin, count_offer(snapshot, offer))
+        self._offers = found
+        return {server_id: one[2] for server_id, one in found.items()}
 
     # `call` and `fetch` are not coroutines themselves: that saves each call one frame (2 µs).
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from toolgate.errors import InvalidRecord
@@ -36,6 +37,7 @@ from toolgate.policy.rules import (
     find_pin_violation,
     is_unlisted,
     list_names,
+    list_tool_names,
     read_approved,
 )
 from toolgate.policy.scope import (
@@ -354,6 +356,29 @@ def summarize_exclusions(decisions: Iterable[Decision]) -> Exclusions:
         reasons=Counter(one.reason for one in against if one.reason is not None),
         named=tuple(named),
         fingerprint=hash(tuple((one.server_id, one.tool, one.reason) for one in against)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferCount:
+    """How many of a server's tools callers get who have no task and no limits."""
+
+    offered: int
+    listed: int
+    reason: Reason | None
+    """Why most of the others are not offered, or why the server offers nothing. None: nothing is left out."""
+
+
+def count_offer(platform: Snapshot, offer: ServerTools) -> OfferCount:
+    """The counts of one server. Only its own lists, its record and its pin decide them."""
+    alone = replace(platform, servers=MappingProxyType({offer.record.server_id: offer}))
+    decisions = compose(ScopeInputs(alone), limits=NO_LIMITS).decisions
+    found = [one.reason for one in decisions if one.tool is None or not kind_of(one.tool)]
+    reasons = Counter(reason for reason in found if reason is not None)
+    return OfferCount(
+        offered=found.count(None),
+        listed=len(list_tool_names(offer)),
+        reason=max(reasons, key=reasons.__getitem__, default=None),
     )
 
 

@@ -99,6 +99,26 @@ DOCKER = """
             "docker: Error response from daemon: pull access denied for no/such, repository does not exist",
             id="docker",
         ),
+        pytest.param(
+            "2026-01-01 10:00:00 ERROR no database at db:5432\n2026-01-01 10:00:01 INFO shutting down\n",
+            "2026-01-01 10:00:00 ERROR no database at db:5432",
+            id="a log that goes on after the error",
+        ),
+        pytest.param(
+            'level=info msg="starting"\nlevel=error msg="no token"\nlevel=info msg="bye"\n',
+            'level=error msg="no token"',
+            id="a log of names and values",
+        ),
+        pytest.param(
+            "usage: server [-h] path\nserver: error: the following arguments are required: path\nsee --help\n",
+            "server: error: the following arguments are required: path",
+            id="a parser of arguments",
+        ),
+        pytest.param(
+            "flag provided but not defined: -x\nUsage of ./server:\n  -port int\n    \tport (default 80)\n",
+            "flag provided but not defined: -x",
+            id="help after the error",
+        ),
         pytest.param("usage: server DIR\n\x1b[31mDIR is missing\x1b[0m\n", "DIR is missing", id="any other"),
         pytest.param("}\n", "}", id="nothing but an end"),
         pytest.param("", "", id="nothing"),

@@ -20,7 +20,7 @@ from toolgate.registry.records.codec import BODIES, ID_FIELDS, Record, encode_re
 from toolgate.registry.records.server_bodies import default_namespace
 from toolgate.registry.records.transaction import RecordKey
 
-READ_ONLY_MEMBERS: Final = ("revision", "updated_at_ms", "health", "nodes", "login", "waiting")
+READ_ONLY_MEMBERS: Final = ("revision", "updated_at_ms", "health", "nodes", "login", "offer", "waiting")
 """Members of responses that are ignored when a client sends them back."""
 
 

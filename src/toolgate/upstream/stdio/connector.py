@@ -259,6 +259,13 @@ _ERROR: Final = re.compile(
     r"(?:Uncaught |\[cause\]: )?(?:[\w.]+\.)?(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?: .+"
 )
 _EXCEPTION_FRAME: Final = re.compile(r"^[|+\s-]+")
+_LOGGED: Final = re.compile(
+    r"(?:.{0,60}?[\s\[|:])?(?:(?:ERROR|FATAL|CRITICAL)[\]:)|\s]|(?:error|fatal|panic): ).+"
+    r"|.*(?:\blevel=|\"level\": ?\")(?:error|fatal|panic)\b.*"
+)
+"""A line of a log or of a parser of arguments, at the level of an error."""
+_USAGE: Final = re.compile(r"usage\b.*", re.IGNORECASE)
+"""The beginning of a program's help, which follows the error."""
 
 _CERTIFICATE: Final = re.compile(
     r"certificate.verify.failed|self.signed.certificate|unable_to_(?:get_issuer|verify_leaf)|"
@@ -326,8 +333,11 @@ def find_cause(stderr: str) -> str:
     npm_lines = (_NPM.fullmatch(line) for line in lines)
     npm_error = next((one[0] for one in npm_lines if one and not _NPM_FACT.fullmatch(one["message"])), "")
     cause = npm_error or _find_uv_error(lines) or _find_exception(lines)
+    cause = cause or next((line for line in lines if _LOGGED.fullmatch(line)), "")
     if lines and not cause:
-        cause = next((line for line in reversed(lines) if not _TRAILER.fullmatch(line)), lines[-1])
+        usage_at = next((at for at, line in enumerate(lines) if _USAGE.fullmatch(line)), 0)
+        before = lines[:usage_at] or lines
+        cause = next((line for line in reversed(before) if not _TRAILER.fullmatch(line)), lines[-1])
     return cause if len(cause) <= MAX_CAUSE_CHARS else cause[: MAX_CAUSE_CHARS - 1] + "…"
 
 

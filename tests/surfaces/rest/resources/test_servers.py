@@ -44,6 +44,49 @@ def processes() -> set[str]:
 # Trials
 
 
+async def test_a_test_shows_what_a_choice_among_the_tools_depends_on() -> None:
+    net = open_world()
+    hints = {"readOnlyHint": True, "destructiveHint": False}
+    net.servers["git"].tools = [
+        definition("log", description="Reads.", annotations=hints),
+        definition("push"),
+    ]
+    async with open_rest(net) as world:
+        tried = await world.post(f"{SERVERS}/git/test", stdio("git"))
+        tokens = [one.pop("tokens") for one in tried["found"]]
+
+        assert tried["found"] == [
+            {"name": "log", "description": "Reads.", "effects": ["read_only"]},
+            {"name": "push", "description": "", "effects": []},
+        ]
+        assert min(tokens) > 0
+
+
+async def test_a_server_shows_how_many_of_its_tools_are_offered_and_why_not_more() -> None:
+    async with open_rest(open_world()) as world:
+        await world.seed(server=[stdio("git", allowed_tools=[])])
+        (none,) = (await world.get(SERVERS))["servers"]
+        await world.put(f"{SERVERS}/git", stdio("git", allowed_tools=["log"]))
+        (some,) = (await world.get(SERVERS))["servers"]
+        await world.put(f"{SERVERS}/git", some)
+
+        assert none["offer"] == {"offered": 0, "listed": 3, "reason": "deny_all"}
+        assert some["offer"] == {"offered": 1, "listed": 3, "reason": "invalid_definition"}
+
+
+async def test_a_dry_run_of_an_import_returns_what_was_sent_as_records() -> None:
+    content = {"mcpServers": {"Git Hub": {"command": "serve", "env": {"TOKEN": "s3cret", "URL": "${HOST}"}}}}
+    async with open_rest() as world:
+        sent = {"content": content, "dry_run": True}
+        planned = await world.post(f"{SERVERS}/import", sent)
+        stored = await world.post(f"{SERVERS}/import", {"content": content})
+
+        (record,) = planned["records"]
+        assert record["server_id"] == "git-hub"
+        assert record["stdio"]["env"] == {"TOKEN": "s3cret", "URL": "${ENV:HOST}"}
+        assert stored["records"] == []
+
+
 async def test_a_draft_is_tried_and_not_saved() -> None:
     async with open_rest(open_world()) as world:
         tried = await world.post(f"{SERVERS}/git/test", stdio("git"))

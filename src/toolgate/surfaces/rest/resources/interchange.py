@@ -93,6 +93,9 @@ class ImportResponse(ResponseShape, frozen=True, kw_only=True):
     """For a dry run: the id of its plan."""
     effect: PlanResponse | None
     """For a dry run: the effect on each task."""
+    records: list[dict[str, Any]]
+    """For a dry run: the record of each server as the file describes it, with the secrets that the caller
+    sent."""
 
 
 def _read_form(parts: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -145,6 +148,7 @@ async def import_servers(control: Control, call: RestCall[ImportSent]) -> Import
         warnings=[*found.warnings, *warnings],
         plan=None if effect is None else effect.id,
         effect=effect,
+        records=[] if effect is None else [dict(body) for body in found.bodies],
     )
 
 

@@ -23,6 +23,7 @@ from toolgate.model.principals import Principal
 from toolgate.model.reports import HealthState, NodeReport
 from toolgate.model.revisions import StoredRecord
 from toolgate.model.servers import ServerRecord
+from toolgate.policy.compose import OfferCount
 from toolgate.redaction.shapes import redact_text
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.codec import parse_server
@@ -78,7 +79,7 @@ def _show_servers(
             error, hint = redact_text(server.last_error), redact_text(server.hint)
             shown = ServerOnNode.of(server, node_id=node.node_id, last_error=error, hint=hint)
             on_nodes[server.server_id].append(shown)
-    known = control.gateway.servers.health()
+    known, offers = control.gateway.servers.health(), control.gateway.count_offers()
     tail_chars = STDERR_TAIL_BYTES if len(records) == 1 else LISTED_STDERR_CHARS
     return [
         {
@@ -87,6 +88,7 @@ def _show_servers(
             "health": show_health(known[stored.id], tail_chars) if stored.id in known else None,
             "nodes": on_nodes[stored.id],
             "login": control.logins.of(LoginKey(stored.id)),
+            "offer": offers.get(stored.id),
         }
         for stored in records
     ]
@@ -104,11 +106,15 @@ def show_health(health: ServerHealth, tail_chars: int = STDERR_TAIL_BYTES) -> Se
 
 _HEALTH: Final = Field(description="The health of the server in this process. Null: unknown.")
 _USED_LOGIN: Final = Field(description="The gateway's login to the server. Null: none.")
+_OFFER: Final = Field(
+    description="How many of its tools are offered to callers without a task. Null: unknown."
+)
 _ADDED: Final[Mapping[str, Any]] = {
     "updated_at_ms": int,
     "health": Annotated[ServerHealth | None, _HEALTH],
     "nodes": list[ServerOnNode],
     "login": Annotated[Login | None, _USED_LOGIN],
+    "offer": Annotated[OfferCount | None, _OFFER],
 }
 SERVERS: Final = RecordCollection(
     kind="server",

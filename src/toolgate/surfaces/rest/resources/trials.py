@@ -40,6 +40,17 @@ from toolgate.surfaces.rest.resources.servers import SERVERS, show_health
 from toolgate.upstream.pool.health import ServerHealth
 
 
+class TrialTool(ResponseShape, frozen=True, kw_only=True):
+    """A tool that a server listed in a test."""
+
+    name: str
+    description: str
+    tokens: int
+    """Estimated tokens of the definition."""
+    effects: list[str]
+    """The effects that its annotations state: `read_only`, `destructive`, `idempotent`, `open_world`."""
+
+
 class TrialResponse(ResponseShape, frozen=True, kw_only=True):
     """The result of a test connection to a server, separate from the connection in use."""
 
@@ -49,6 +60,8 @@ class TrialResponse(ResponseShape, frozen=True, kw_only=True):
     era: str | None
     version: str | None
     tools: list[str]
+    found: list[TrialTool]
+    """The same tools, with what a choice among them depends on."""
     quarantined: dict[str, str]
     """Tool name to the reason why its definition was rejected."""
     error: str
@@ -83,6 +96,8 @@ class ToolPreview(ResponseShape, frozen=True, kw_only=True):
     """The SHA-256 of its definition, as in a pin. Null: the definition was rejected."""
     tokens: int
     """Estimated tokens of the definition."""
+    effects: list[str]
+    """The effects that its annotations state, as in patterns: `read_only`, `destructive` and others."""
     allowed: bool
     layer: Layer
     """The layer that decided."""
@@ -125,7 +140,9 @@ async def try_server(control: Control, call: RestCall[Mapping[str, Any]]) -> Tri
     audit_change(control, call.caller, operation="test", kind="server", record_id=server_id)
     report = await control.gateway.servers.test(record)
     texts = {name: redact_text(getattr(report, name)) for name in ("error", "hint", "stderr_tail")}
-    return TrialResponse.of(report, ok=not report.error, tools=sorted(report.tools), **texts)
+    tools = [report.tools[name] for name in sorted(report.tools)]
+    found = [TrialTool.of(one, effects=sorted(one.effects.stated)) for one in tools]
+    return TrialResponse.of(report, ok=not report.error, tools=sorted(report.tools), found=found, **texts)
 
 
 async def resolve_trial_record(
@@ -221,6 +238,7 @@ def _show_tool(offer: ServerTools, ref: ToolRef, alias: str, decision: Decision)
         description="" if tool is None else tool.description,
         digest=None if tool is None else tool.digest,
         tokens=0 if tool is None else tool.tokens,
+        effects=[] if tool is None else sorted(tool.effects.stated),
     )
 
 
