@@ -1,89 +1,151 @@
-/** All tasks: what each sees of all tools, and its problems. */
-import { Badge, Button, Group, Stack, Text, TextInput, Tooltip } from "@mantine/core";
+/** All tasks: what each offers of all tools, and its problems. */
+import { Badge, Button, Group, Text, Tooltip } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
-import { Link, useSearchParams } from "react-router";
+import { Link } from "react-router";
 import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
+import { serversQuery, tasksQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
 import { useFindings } from "@/parts/findings";
+import { Offered, type WhyNothing } from "@/parts/offered";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { useToolsChange } from "@/parts/use-tools-change";
 import { visibleText } from "@/parts/visible";
+import { whyNothing } from "./nothing";
 import { overviewQuery } from "./queries";
 
 type Overview = Shapes["OverviewResponse"];
 interface Row {
   readonly task: Shapes["TaskOverview"];
   readonly findings: number;
+  readonly why: WhyNothing | null;
 }
+
+/** What a filter by state finds. */
+const STATES: Readonly<Record<string, { label: string; has: (row: Row) => boolean }>> = {
+  none: { label: "No tools offered", has: ({ task }) => task.tools === 0 },
+  denied: { label: "Requests denied", has: ({ task }) => task.refusal !== null },
+  review: { label: "Something to review", has: (row) => row.task.warnings.length + row.findings > 0 },
+  fine: {
+    label: "Nothing to do",
+    has: (row) => row.task.tools > 0 && row.task.warnings.length + row.findings === 0,
+  },
+};
+const SELECTED = ["state", "server"] as const;
 
 export function TaskList() {
   const overview = useQuery(overviewQuery);
-  const mayWrite = useMay("publisher");
+  useToolsChange();
   return (
     <>
       <PageHead title="Tasks" about="A task names a kind of work and selects the tools for it.">
-        {mayWrite ? (
-          <Button component={Link} to="/tasks/-/new" leftSection={<IconPlus size={16} />}>
-            New task
-          </Button>
-        ) : null}
+        <NewTaskButton />
       </PageHead>
       <Loaded query={overview} what="Loading the tasks">
-        {(found) => <Tasks overview={found} />}
+        {(found) => (found.tasks.length === 0 ? <NoTasks /> : <Tasks overview={found} />)}
       </Loaded>
     </>
   );
 }
 
+function NewTaskButton() {
+  if (!useMay("publisher")) return null;
+  return (
+    <Button component={Link} to="/tasks/-/new" leftSection={<IconPlus size={16} />}>
+      New task
+    </Button>
+  );
+}
+
+function NoTasks() {
+  const mayWrite = useMay("publisher");
+  return (
+    <Empty
+      title="No tasks yet"
+      firstStep={
+        mayWrite ? (
+          <>
+            <Button component={Link} to="/tasks/-/new">
+              Make the first task
+            </Button>
+            <Button component={Link} to="/catalog" variant="default">
+              Pick tools in the catalog
+            </Button>
+          </>
+        ) : null
+      }
+    >
+      Without a task, callers see all tools that their key allows. Create a task to give a kind of work only
+      the tools it needs.
+    </Empty>
+  );
+}
+
 function Tasks({ overview }: { readonly overview: Overview }) {
   const findings = useFindings("task");
-  const [params, setParams] = useSearchParams();
-  const text = params.get("q") ?? "";
-  const columns = useMemo(() => columnsOf(overview.registered_tokens), [overview.registered_tokens]);
-  const rows = overview.tasks
-    .filter(({ task_id, display_name }) =>
-      `${task_id} ${display_name}`.toLowerCase().includes(text.trim().toLowerCase()),
-    )
-    .map((task) => ({ task, findings: findings.get(task.task_id)?.length ?? 0 }));
-  if (overview.tasks.length === 0) {
-    return (
-      <Empty title="No tasks yet">
-        Without a task, callers see all tools that their key allows. Create a task to give a kind of work only
-        the tools it needs.
-      </Empty>
-    );
-  }
+  const records = useQuery(tasksQuery).data;
+  const servers = useQuery(serversQuery).data;
+  const { of, text } = useFilters();
+  const columns = useMemo(
+    () => columnsOf(overview.registered_tools, overview.registered_tokens),
+    [overview.registered_tools, overview.registered_tokens],
+  );
+  const rows = useMemo(() => {
+    const configs = new Map(records?.map((one) => [one.task_id, one.config]));
+    return overview.tasks.map((task) => ({
+      task,
+      findings: findings.get(task.task_id)?.length ?? 0,
+      why: whyNothing(task, configs.get(task.task_id), servers),
+    }));
+  }, [overview.tasks, records, servers, findings]);
+  const [state, server] = SELECTED.map(of);
+  const shown = rows.filter(
+    (row) =>
+      hasWords(text, row.task.task_id, row.task.display_name) &&
+      (STATES[state ?? ""]?.has(row) ?? true) &&
+      (server === "" || row.task.servers.includes(server ?? "")),
+  );
+  const used = [...new Set(overview.tasks.flatMap((one) => one.servers))].sort();
   return (
-    <Stack gap="sm">
-      <TextInput
-        aria-label="Filter by name"
-        placeholder="Filter by name"
-        type="search"
-        maw={320}
-        value={text}
-        onChange={(event) =>
-          setParams(event.currentTarget.value ? { q: event.currentTarget.value } : {}, { replace: true })
-        }
+    <>
+      <FilterRow
+        find="Find by name or title"
+        selects={[
+          {
+            name: "state",
+            label: "State",
+            any: "Any state",
+            data: Object.entries(STATES).map(([value, { label }]) => ({ value, label })),
+          },
+          {
+            name: "server",
+            label: "Server",
+            any: "Any server",
+            data: used.map((one) => ({ value: one, label: one })),
+          },
+        ]}
       />
       <DataTable
         label="Tasks"
-        rows={rows}
+        rows={shown}
         columns={columns}
         keyOf={(row) => row.task.task_id}
         hrefOf={(row) => `/tasks/${encodeURIComponent(row.task.task_id)}`}
         sort={{ key: "id" }}
-        empty={<Empty title="No tasks match" />}
+        empty={<Empty title="No tasks match" firstStep={<ClearFilters names={SELECTED} />} />}
       />
-    </Stack>
+    </>
   );
 }
 
-function columnsOf(allTokens: number): readonly Column<Row>[] {
+function columnsOf(allTools: number, allTokens: number): readonly Column<Row>[] {
   return [
     {
       key: "id",
@@ -101,10 +163,26 @@ function columnsOf(allTokens: number): readonly Column<Row>[] {
       ),
     },
     {
+      key: "tools",
+      title: "Tools offered",
+      width: "26%",
+      sortBy: ({ task }) => task.tools,
+      show: ({ task, why }) => <Offered tools={task.tools} of={allTools} why={why} />,
+    },
+    {
+      key: "tokens",
+      title: "Tokens",
+      isMinor: true,
+      align: "right",
+      width: 150,
+      sortBy: ({ task }) => task.tokens,
+      show: ({ task }) => `${count(task.tokens)} of ${count(allTokens)}`,
+    },
+    {
       key: "servers",
       title: "Servers",
       isMinor: true,
-      width: "22%",
+      width: "20%",
       sortBy: ({ task }) => task.servers.length,
       show: ({ task }) => (
         <Text size="sm" component="div" lineClamp={1} title={visibleText(task.servers.join(", "))}>
@@ -115,46 +193,28 @@ function columnsOf(allTokens: number): readonly Column<Row>[] {
         </Text>
       ),
     },
-    {
-      key: "tools",
-      title: "Tools",
-      align: "right",
-      width: 80,
-      sortBy: ({ task }) => task.tools,
-      show: ({ task }) => count(task.tools),
-    },
-    {
-      key: "tokens",
-      title: "Tokens",
-      isMinor: true,
-      align: "right",
-      width: 170,
-      sortBy: ({ task }) => task.tokens,
-      show: ({ task }) => `${count(task.tokens)} of ${count(allTokens)}`,
-    },
-    { key: "notes", title: "Notes", width: 150, show: (row) => <Notes row={row} /> },
+    { key: "notes", title: "To review", width: 150, isMinor: true, show: (row) => <Notes row={row} /> },
   ];
 }
 
 function Notes({ row: { task, findings } }: { readonly row: Row }) {
+  if (task.warnings.length + findings === 0 && task.refusal === null) return "–";
   return (
     <Group gap={4}>
       {task.refusal ? (
-        <Tooltip label={visibleText(task.refusal.message)} multiline maw={360}>
-          <Badge color="red" variant="light" tt="none">
-            refused
-          </Badge>
-        </Tooltip>
+        <Badge color="red" variant="light">
+          requests denied
+        </Badge>
       ) : null}
       {task.warnings.length > 0 ? (
         <Tooltip label={visibleText(task.warnings.join("; "))} multiline maw={360}>
-          <Badge color="yellow" variant="light" tt="none">
-            {count(task.warnings.length)} to review
+          <Badge color="yellow" variant="light">
+            {count(task.warnings.length)} {task.warnings.length === 1 ? "warning" : "warnings"}
           </Badge>
         </Tooltip>
       ) : null}
       {findings > 0 ? (
-        <Badge color="orange" variant="light" tt="none">
+        <Badge color="orange" variant="light">
           {count(findings)} {findings === 1 ? "unused rule" : "unused rules"}
         </Badge>
       ) : null}
