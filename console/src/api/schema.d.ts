@@ -2777,6 +2777,24 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Activity
+         * @description Calls over time, by server, tool and caller.
+         */
+        Activity: {
+            since_ms: number;
+            until_ms: number;
+            bucket_ms: number;
+            buckets: components["schemas"]["ActivityBucket"][];
+            /** @description The 1,000 servers with the most calls, sorted by id. */
+            servers: components["schemas"]["ServerActivity"][];
+            /** @description The 20 slowest tools, by `p95_ms`. */
+            tools: components["schemas"]["ToolActivity"][];
+            /** @description The 20 most frequent denials. */
+            denials: components["schemas"]["DenialCount"][];
+            /** @description The 20 callers with the most calls. */
+            callers: components["schemas"]["CallerActivity"][];
+        };
+        /**
          * ActivityBucket
          * @description The calls of one time span.
          */
@@ -2791,24 +2809,6 @@ export interface components {
             denials: number;
             /** @description Calls that were denied until someone approves them. */
             pending: number;
-        };
-        /**
-         * ActivityResponse
-         * @description Calls over time, by server, tool and caller.
-         */
-        ActivityResponse: {
-            since_ms: number;
-            until_ms: number;
-            bucket_ms: number;
-            buckets: components["schemas"]["ActivityBucket"][];
-            /** @description The 1,000 servers with the most calls, sorted by id. */
-            servers: components["schemas"]["ServerActivity"][];
-            /** @description The 20 slowest tools, by `p95_ms`. */
-            tools: components["schemas"]["ToolActivity"][];
-            /** @description The 20 most frequent denials. */
-            denials: components["schemas"]["DenialCount"][];
-            /** @description The 20 callers with the most calls. */
-            callers: components["schemas"]["CallerActivity"][];
         };
         /**
          * ApplyResponse
@@ -3375,7 +3375,7 @@ export interface components {
             /** @enum {string} */
             kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
             id: string;
-            fields: components["schemas"]["FieldShown"][];
+            fields: components["schemas"]["FieldDiff"][];
         };
         /**
          * ChatBudgetsBody
@@ -3753,7 +3753,7 @@ export interface components {
         DiffResponse: {
             /** @description The current registry revision. */
             revision: number;
-            fields: components["schemas"]["FieldShown"][];
+            fields: components["schemas"]["FieldDiff"][];
         };
         /**
          * EndingShown
@@ -3788,7 +3788,7 @@ export interface components {
             /** @description The principal that made the change. */
             actor: string;
             at_ms: number;
-            fields: components["schemas"]["FieldShown"][];
+            fields: components["schemas"]["FieldDiff"][];
         };
         /**
          * ErrorDetail
@@ -3854,10 +3854,10 @@ export interface components {
             mode: "list" | "find";
         };
         /**
-         * FieldShown
-         * @description One field of a record. A secret is masked on both sides.
+         * FieldDiff
+         * @description A changed field of a record. Secrets are masked on both sides: a changed one shows as `***` → `***`.
          */
-        FieldShown: {
+        FieldDiff: {
             field: string;
             before: unknown;
             after: unknown;
@@ -3880,8 +3880,6 @@ export interface components {
         FindingShown: {
             /** @enum {string} */
             code: "disabled_server" | "invalid_record" | "matches_nothing" | "no_annotations" | "no_servers" | "not_enforced" | "not_judged" | "possible_secret" | "shadowed" | "summary_only" | "unknown_profile" | "unknown_server" | "unknown_task";
-            /** @description The kind and id of the record, separated by a space. */
-            where: string;
             /** @enum {string} */
             kind: "server" | "task" | "profile" | "key" | "pin" | "package" | "chat_upstream" | "secret" | "choice";
             id: string;
@@ -3890,6 +3888,8 @@ export interface components {
             /** @description The entry of the list. */
             subject: string;
             message: string;
+            /** @description The kind and id of the record, separated by a space. */
+            where: string;
         };
         /**
          * HealthResponse
@@ -4928,7 +4928,7 @@ export interface components {
         PinDiffResponse: {
             revision: number;
             server_id: string;
-            tools: components["schemas"]["ToolDifferenceShown"][];
+            tools: components["schemas"]["ToolDifference"][];
         };
         /**
          * PinList
@@ -6067,26 +6067,42 @@ export interface components {
             };
         };
         /**
-         * ToolDifferenceShown
+         * ToolDifference
          * @description A tool of a pinned server that differs, or once differed, from its approved definition.
          */
-        ToolDifferenceShown: {
+        ToolDifference: {
             tool: string;
             /** @enum {string} */
             state: "changed" | "new" | "renamed" | "missing";
-            /** @description Digest of the approved definition. For a renamed tool, the one under its old name. */
+            /**
+             * @description Digest of the approved definition. For a renamed tool, the one under its old name.
+             * @default null
+             */
             approved: string | null;
-            /** @description Digest of the definition that differs, or once differed. */
+            /**
+             * @description Digest of the definition that differs, or once differed. Null: the tool is missing.
+             * @default null
+             */
             found: string | null;
-            /** @description Digest of the definition the server lists now. A tool that changed back still needs an approval. */
+            /**
+             * @description Digest of the definition the server lists now. A tool that changed back still needs an approval.
+             * @default null
+             */
             listed: string | null;
-            /** @description The old name of a renamed tool. */
+            /**
+             * @description The old name of a renamed tool.
+             * @default null
+             */
             was: string | null;
-            /** @description Whether the diff shows a whole definition, because no approved one is kept. */
+            /**
+             * @description Whether the diff shows a whole definition, because no approved one is kept.
+             * @default false
+             */
             is_whole: boolean;
             /**
              * @description A unified diff of both definitions as JSON. Empty: one is not kept, or the diff is too long; then send
              *     `tool`.
+             * @default []
              */
             diff: string[];
         };
@@ -6313,14 +6329,10 @@ export interface components {
         };
         /**
          * VersionActivity
-         * @description The calls decided by one version of a profile.
+         * @description The calls decided by one version of a profile, and its share.
          */
         VersionActivity: {
             version: number;
-            /** @description Null: no rollout is under way, or the version is not part of it. */
-            side: ("stable" | "candidate") | null;
-            /** @description Percent of callers or tasks with this version now. */
-            share: number;
             /** @description Admitted calls, whatever their outcome. */
             calls: number;
             /** @description Admitted calls with the outcome `error` or `tool_error`. */
@@ -6331,6 +6343,10 @@ export interface components {
             p50_ms: number | null;
             /** @description 95th percentile of the latency, within 5 %. Null: no calls. */
             p95_ms: number | null;
+            /** @description Null: no rollout is under way, or the version is not part of it. */
+            side: ("stable" | "candidate") | null;
+            /** @description Percent of callers or tasks with this version now. */
+            share: number;
         };
         /**
          * VersionRemoved
@@ -10430,7 +10446,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ActivityResponse"];
+                    "application/json": components["schemas"]["Activity"];
                 };
             };
         };

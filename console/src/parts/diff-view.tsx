@@ -10,7 +10,7 @@ function text(value: unknown): string {
 }
 
 /** Both sides of a field. Of long lists, only what differs. */
-function sides({ before, after }: Shapes["FieldShown"]): { before: string; after: string } {
+function sides({ before, after }: Shapes["FieldDiff"]): { before: string; after: string } {
   const lists = listDifference(before, after);
   if (lists === null) return { before: text(before), after: text(after) };
   const same = lists.same > 0 ? [`(and ${lists.same} unchanged)`] : [];
@@ -18,7 +18,7 @@ function sides({ before, after }: Shapes["FieldShown"]): { before: string; after
   return { before: said(lists.removed), after: said(lists.added) };
 }
 
-export function FieldDiff({ fields }: { readonly fields: readonly Shapes["FieldShown"][] }) {
+export function FieldDiff({ fields }: { readonly fields: readonly Shapes["FieldDiff"][] }) {
   if (fields.length === 0) return <Text c="dimmed">No differences.</Text>;
   return (
     <Table.ScrollContainer minWidth={360} scrollAreaProps={{ viewportProps: { tabIndex: 0 } }}>
@@ -40,7 +40,7 @@ export function FieldDiff({ fields }: { readonly fields: readonly Shapes["FieldS
   );
 }
 
-function FieldRow({ field }: { readonly field: Shapes["FieldShown"] }) {
+function FieldRow({ field }: { readonly field: Shapes["FieldDiff"] }) {
   const { before, after } = sides(field);
   return (
     <Table.Tr style={{ verticalAlign: "top" }}>

@@ -118,21 +118,23 @@ MAX_LINES: Final = 5_000  # of all tools together; a choice: later tools are lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDifference:
-    """One tool that differs, or once differed, from its approved definition."""
+    """A tool of a pinned server that differs, or once differed, from its approved definition."""
 
     tool: str
     state: Literal["changed", "new", "renamed", "missing"]
     approved: str | None = None
-    """Digest of the approved definition; for a renamed tool, of the one under its old name."""
+    """Digest of the approved definition. For a renamed tool, the one under its old name."""
     found: str | None = None
-    """Digest of the definition that replaced it. None: the tool is missing."""
+    """Digest of the definition that differs, or once differed. Null: the tool is missing."""
     listed: str | None = None
-    """Digest of the definition that the server lists now."""
+    """Digest of the definition the server lists now. A tool that changed back still needs an approval."""
     was: str | None = None
     """The old name of a renamed tool."""
     is_whole: bool = False
-    """The lines show a whole definition, because no approved definition exists or is stored."""
-    lines: tuple[str, ...] = ()
+    """Whether the diff shows a whole definition, because no approved one is kept."""
+    diff: tuple[str, ...] = ()
+    """A unified diff of both definitions as JSON. Empty: one is not kept, or the diff is too long; then send
+    `tool`."""
 
 
 async def diff_pin(control: Control, server_id: str, *, tool: str | None = None) -> list[ToolDifference]:
@@ -181,7 +183,7 @@ def _diff_tools(
             if new is not None and room > 0:
                 lines = diff_definitions({"": old or b"{}"}, {"": new}).changed.get("", ())
             room -= len(lines)
-            found.append(replace(one, is_whole=old is None and new is not None, lines=lines))
+            found.append(replace(one, is_whole=old is None and new is not None, diff=lines))
     return found
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import msgspec
+
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import PROMPT, RESOURCE
 from toolgate.model.principals import Key, Quotas
@@ -41,15 +43,14 @@ _CATCH_ALL: Final = frozenset({f"{PROMPT}*", f"{RESOURCE}*"})
 _PROFILE_NAMES: Final = RuleNames("servers", "tags", "allow", "deny")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintFinding:
+class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A rule of a record that does not have the intended effect."""
 
     code: FindingCode
     kind: Kind
     id: str
     rule: str
-    """The list or field, with the same name as in `explain`."""
+    """The list or field, as in explanations."""
     subject: str
     """The entry of the list."""
     message: str

@@ -20,7 +20,7 @@ const SERIES = [
   { title: "Pending approval", colour: "var(--series-4)" },
 ];
 
-type Activity = Shapes["ActivityResponse"];
+type Activity = Shapes["Activity"];
 
 function useActivity({ range, ms, buckets }: TimeRange) {
   return useQuery({

@@ -49,7 +49,7 @@ test("buckets add up", () => {
     { at_ms: 0, calls: 2, errors: 1, denials: 0, pending: 1 },
     { at_ms: 1, calls: 3, errors: 0, denials: 4, pending: 0 },
   ];
-  expect(totals({ buckets } as Shapes["ActivityResponse"])).toEqual({
+  expect(totals({ buckets } as Shapes["Activity"])).toEqual({
     calls: 5,
     errors: 1,
     denials: 4,

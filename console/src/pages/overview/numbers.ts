@@ -56,7 +56,7 @@ export function dayOf(ms: number): string {
 }
 
 /** Totals of a time range. */
-export function totals({ buckets }: Shapes["ActivityResponse"]) {
+export function totals({ buckets }: Shapes["Activity"]) {
   const sum = (of: "calls" | "errors" | "denials" | "pending") =>
     buckets.reduce((all, one) => all + one[of], 0);
   return { calls: sum("calls"), errors: sum("errors"), denials: sum("denials"), pending: sum("pending") };

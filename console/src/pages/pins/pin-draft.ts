@@ -2,7 +2,7 @@
 import type { Shapes } from "@/api/client";
 
 export type Pin = Shapes["PinShown"];
-export type Difference = Shapes["ToolDifferenceShown"];
+export type Difference = Shapes["ToolDifference"];
 export type Preview = Shapes["ToolPreview"];
 
 /** Identifies a difference as shown: if the definition changes again, it is another. */

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Text, case, cast, func, select
@@ -79,31 +79,38 @@ class CallerActivity:
     calls: int
 
 
-class VersionCalls(NamedTuple):
-    """The calls under one version of a profile, by outcome."""
+class VersionCalls(msgspec.Struct, frozen=True, order=True):
+    """The calls decided by one version of a profile."""
 
     version: int
     calls: int
-    """Admitted calls."""
+    """Admitted calls, whatever their outcome."""
     errors: int
+    """Admitted calls with the outcome `error` or `tool_error`."""
     denied: int
+    """Denied calls."""
     p50_ms: float | None
+    """Median latency, within 5 %. Null: no calls."""
     p95_ms: float | None
-    """Both percentiles are accurate within 5 %. None without calls."""
+    """95th percentile of the latency, within 5 %. Null: no calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """The counts of calls between two times."""
+    """Calls over time, by server, tool and caller."""
 
     since_ms: int
     until_ms: int
     bucket_ms: int
     buckets: Sequence[ActivityBucket]
     servers: Sequence[ServerActivity]
+    """The 1,000 servers with the most calls, sorted by id."""
     tools: Sequence[ToolActivity]
+    """The 20 slowest tools, by `p95_ms`."""
     denials: Sequence[DenialCount]
+    """The 20 most frequent denials."""
     callers: Sequence[CallerActivity]
+    """The 20 callers with the most calls."""
 
 
 @dataclass(slots=True)

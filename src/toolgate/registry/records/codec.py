@@ -140,7 +140,7 @@ ABSENT: Final = "(default)"
 
 @dataclass(frozen=True, slots=True)
 class FieldDiff:
-    """A changed field. Secrets are masked on both sides, so a changed secret shows as `***` → `***`."""
+    """A changed field of a record. Secrets are masked on both sides: a changed one shows as `***` → `***`."""
 
     field: str
     before: Any

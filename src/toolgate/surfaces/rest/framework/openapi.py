@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaMode
 from toolgate import __version__, errors
 from toolgate.govern.process import GatewayProcess
 from toolgate.surfaces.rest.framework.request import FORM, Parameter, RestCall
-from toolgate.surfaces.rest.framework.response import JSON, ErrorResponse, Shape
+from toolgate.surfaces.rest.framework.response import DESCRIBED, JSON, ErrorResponse, Shape
 from toolgate.surfaces.rest.framework.routing import ANYONE, MIN_REVISION, RestEndpoint, get
 
 Json = dict[str, Any]
@@ -184,7 +184,9 @@ def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
     named = sorted(shapes, key=lambda shape: shape.__name__)
     # One mode for all: members with a default are optional in requests and responses.
     mode: JsonSchemaMode = "validation"
-    adapters = [(shape.__name__, mode, TypeAdapter(shape)) for shape in named]
+    # In a list: pydantic accepts no configuration for a dataclass of another package itself.
+    lists = [(shape.__name__, list[shape]) for shape in named]  # type: ignore[valid-type]
+    adapters = [(name, mode, TypeAdapter(one, config=DESCRIBED)) for name, one in lists]
     _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
     return dict(schema["$defs"])
 

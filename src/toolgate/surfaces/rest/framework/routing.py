@@ -94,7 +94,7 @@ class RestEndpoint(Generic[B]):
         return self.response if isinstance(self.response, str) else JSON
 
 
-Handler = Callable[[Any, RestCall[B]], Awaitable[RestResponse | ResponseBody]]
+Handler = Callable[[Any, RestCall[B]], "Awaitable[RestResponse | ResponseBody]"]
 
 
 def _endpoint(

@@ -26,7 +26,7 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Principal
 from toolgate.model.revisions import Kind
 from toolgate.registry.records.body import StrictBody
-from toolgate.registry.records.codec import DiffOperation, diff_fields, parse_id
+from toolgate.registry.records.codec import DiffOperation, FieldDiff, diff_fields, parse_id
 from toolgate.registry.records.fields import field_error
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.data_plane.scopes import RefusalShown
@@ -113,21 +113,13 @@ def _reject_duplicates(changes: list[ChangeSent]) -> None:
         raise field_error("`changes` has a duplicate record")
 
 
-class FieldShown(ResponseShape, frozen=True, kw_only=True):
-    """One field of a record. A secret is masked on both sides."""
-
-    field: str
-    before: Any
-    after: Any
-
-
 class ChangeShown(ResponseShape, frozen=True, kw_only=True):
     """One record that was or would be changed."""
 
     operation: DiffOperation
     kind: Kind
     id: str
-    fields: list[FieldShown]
+    fields: list[FieldDiff]
 
 
 def show_edits(edits: Iterable[RecordEdit]) -> list[ChangeShown]:

@@ -21,12 +21,12 @@ from toolgate.govern.control import Control
 from toolgate.model.revisions import Kind, Operation, StoredRecord, describe_kind
 from toolgate.model.servers import EMPTY
 from toolgate.registry.records.body import StrictBody
-from toolgate.registry.records.codec import ID_FIELDS, diff_fields
+from toolgate.registry.records.codec import ID_FIELDS, FieldDiff, diff_fields
 from toolgate.registry.records.transaction import RecordKey
 from toolgate.surfaces.rest.framework.request import PAGING, PLAN_HEADER, Parameter, RestCall, accept_as
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import RestEndpoint, delete, get, post, put
-from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS, FieldShown
+from toolgate.surfaces.rest.resources.changes import WRITE_ERRORS
 
 ENTRIES: Final = 50
 """Default number of changes in a history: one screen of the console."""
@@ -70,7 +70,7 @@ class EntryShown(ResponseShape, frozen=True, kw_only=True):
     actor: str
     """The principal that made the change."""
     at_ms: int
-    fields: list[FieldShown]
+    fields: list[FieldDiff]
 
 
 class HistoryResponse(ResponseShape, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class DiffResponse(ResponseShape, frozen=True, kw_only=True):
 
     revision: Revision
     """The current registry revision."""
-    fields: list[FieldShown]
+    fields: list[FieldDiff]
 
 
 class RecordShapes(NamedTuple):

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field, JsonValue
 
@@ -20,14 +20,14 @@ from toolgate.govern.catalog import find_fallback_rows
 from toolgate.govern.changes.impact import find_literals
 from toolgate.govern.changes.records import find_record, show_record
 from toolgate.govern.control import Control
-from toolgate.govern.pins import diff_pin, find_unapproved_tools, read_pin
+from toolgate.govern.pins import ToolDifference, diff_pin, find_unapproved_tools, read_pin
 from toolgate.model.names import kind_of
-from toolgate.model.revisions import Kind, StoredRecord
+from toolgate.model.revisions import StoredRecord
 from toolgate.model.tasks import Profile, RolloutBy, Selection, Side, Task
 from toolgate.model.tools import ServerTools, Snapshot
 from toolgate.policy.compose import compose
 from toolgate.policy.layers import SessionRequest, parse_task_policy
-from toolgate.policy.lint import FindingCode, LintFinding, lint
+from toolgate.policy.lint import LintFinding, lint
 from toolgate.policy.patterns import MAX_KIND_PATTERN, Patterns, parse_pattern
 from toolgate.policy.resolve import ScopeInputs, select_servers
 from toolgate.policy.rollouts import list_sides
@@ -65,19 +65,11 @@ PROFILES: Final = RecordCollection(
 RECORD_ENDPOINTS: Final = (*TASKS.endpoints(), *PROFILES.endpoints())
 
 
-class FindingShown(ResponseShape, frozen=True, kw_only=True):
+class FindingShown(LintFinding, ResponseShape, frozen=True, kw_only=True):
     """A rule that probably does not do what its author intended."""
 
-    code: FindingCode
     where: str
     """The kind and id of the record, separated by a space."""
-    kind: Kind
-    id: str
-    rule: str
-    """The list or field, as in explanations."""
-    subject: str
-    """The entry of the list."""
-    message: str
 
 
 class LintResponse(ResponseShape, frozen=True, kw_only=True):
@@ -111,24 +103,13 @@ class OverviewResponse(ResponseShape, frozen=True, kw_only=True):
     tasks: list[TaskOverview]
 
 
-class VersionActivity(ResponseShape, frozen=True, kw_only=True):
-    """The calls decided by one version of a profile."""
+class VersionActivity(VersionCalls, ResponseShape, frozen=True, kw_only=True):
+    """The calls decided by one version of a profile, and its share."""
 
-    version: int
     side: Side | None
     """Null: no rollout is under way, or the version is not part of it."""
     share: int
     """Percent of callers or tasks with this version now."""
-    calls: int
-    """Admitted calls, whatever their outcome."""
-    errors: int
-    """Admitted calls with the outcome `error` or `tool_error`."""
-    denied: int
-    """Denied calls."""
-    p50_ms: float | None
-    """Median latency, within 5 %. Null: no calls."""
-    p95_ms: float | None
-    """95th percentile of the latency, within 5 %. Null: no calls."""
 
 
 class VersionsResponse(ResponseShape, frozen=True, kw_only=True):
@@ -345,32 +326,12 @@ _CHANGED: Final = Field(
 _WAITING: Final = Field(description="Changed and new tools, which need an approval.")
 
 
-class ToolDifferenceShown(ResponseShape, frozen=True, kw_only=True):
-    """A tool of a pinned server that differs, or once differed, from its approved definition."""
-
-    tool: str
-    state: Literal["changed", "new", "renamed", "missing"]
-    approved: str | None
-    """Digest of the approved definition. For a renamed tool, the one under its old name."""
-    found: str | None
-    """Digest of the definition that differs, or once differed."""
-    listed: str | None
-    """Digest of the definition the server lists now. A tool that changed back still needs an approval."""
-    was: str | None
-    """The old name of a renamed tool."""
-    is_whole: bool
-    """Whether the diff shows a whole definition, because no approved one is kept."""
-    diff: list[str]
-    """A unified diff of both definitions as JSON. Empty: one is not kept, or the diff is too long; then send
-    `tool`."""
-
-
 class PinDiffResponse(ResponseShape, frozen=True, kw_only=True):
     """The tools of a pinned server that differ from their approved definitions."""
 
     revision: Revision
     server_id: str
-    tools: list[ToolDifferenceShown]
+    tools: list[ToolDifference]
 
 
 async def show_pins(control: Control, records: Sequence[StoredRecord]) -> list[dict[str, Any]]:
@@ -413,5 +374,4 @@ async def show_differences(
         return await PINS.diff(control, call)
     server_id, revision = call.ids["server_id"], control.store.revision
     found = await diff_pin(control, server_id, tool=call.query.get("tool"))
-    shown = [ToolDifferenceShown.of(one, diff=one.lines) for one in found]
-    return PinDiffResponse(revision=revision, server_id=server_id, tools=shown)
+    return PinDiffResponse(revision=revision, server_id=server_id, tools=found)

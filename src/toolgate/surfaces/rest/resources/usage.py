@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolgate.audit.index import activity
+from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
 from toolgate.errors import InvalidRequest, NotFound
@@ -158,23 +158,6 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
     )
 
 
-class ActivityResponse(ResponseShape, frozen=True, kw_only=True):
-    """Calls over time, by server, tool and caller."""
-
-    since_ms: int
-    until_ms: int
-    bucket_ms: int
-    buckets: list[activity.ActivityBucket]
-    servers: list[activity.ServerActivity]
-    """The 1,000 servers with the most calls, sorted by id."""
-    tools: list[activity.ToolActivity]
-    """The 20 slowest tools, by `p95_ms`."""
-    denials: list[activity.DenialCount]
-    """The 20 most frequent denials."""
-    callers: list[activity.CallerActivity]
-    """The 20 callers with the most calls."""
-
-
 BUCKETS: Final = 60  # a bar for each of the last minutes of an hour
 MAX_BUCKETS: Final = 500  # a choice: more columns than a chart can show
 _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
@@ -192,7 +175,7 @@ _MAX_MS: Final = 10**15  # the year 33658: no overflow in sums
         Parameter("task", "Only calls of the task with this id."),
     ),
 )
-async def read_activity_counts(control: Control, call: RestCall[None]) -> ActivityResponse:
+async def read_activity_counts(control: Control, call: RestCall[None]) -> Activity:
     """The number of calls, with their outcomes, latencies and denials.
 
     Counts cover the audit events that are still kept.
@@ -204,8 +187,7 @@ async def read_activity_counts(control: Control, call: RestCall[None]) -> Activi
         raise InvalidRequest("`since` must be before `until`", hint="both are times in unix milliseconds")
     only, index = EventFilter(equals=parse_exact_filters(call)), control.audit_index
     async with index.counting:  # it scans every call, so one query runs at a time
-        found = await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
-    return ActivityResponse.of(found)
+        return await index.activity(only, since_ms=since_ms, until_ms=until_ms, buckets=buckets)
 
 
 MAX_NAMED: Final = 100
