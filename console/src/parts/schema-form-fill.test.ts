@@ -34,7 +34,7 @@ test("an example of the whole fills its members", () => {
     type: "object",
     examples: [{ from: "Ada", point: { lat: 1 } }],
     properties: {
-      from: { type: "string", default: "nobody" },
+      from: { type: "string", default: "anyone" },
       point: { type: "object", required: ["lat"], properties: { lat: { type: "number" } } },
     },
   };

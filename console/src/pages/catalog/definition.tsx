@@ -1,10 +1,11 @@
 /** A tool's definition: description, schemas, annotations and tokens. */
-import { Anchor, Badge, Group, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Anchor, Badge, Card, Group, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
 import { useMay } from "@/api/me";
 import { CodeBlock, Copy } from "@/parts/copy";
 import { Fact } from "@/parts/facts";
+import { Prose } from "@/parts/prose";
 import { fieldOf } from "@/parts/schema-form-model";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -29,15 +30,19 @@ const HINTS: Readonly<Record<string, readonly [string, string]>> = {
 
 export function Definition({ tool }: { readonly tool: Tool }) {
   return (
-    <Stack gap="lg" maw={960}>
-      {tool.description ? (
-        <div>
-          <Untrusted text={tool.description} />
-        </div>
-      ) : (
-        <Text c="dimmed">No description.</Text>
-      )}
-      <Facts tool={tool} />
+    <Stack gap="md" maw={960}>
+      <Card withBorder padding="md" component="section" aria-label="Description">
+        <Stack>
+          {tool.description ? (
+            <div className="untrusted">
+              <Prose text={tool.description} />
+            </div>
+          ) : (
+            <Text c="dimmed">No description.</Text>
+          )}
+          <Facts tool={tool} />
+        </Stack>
+      </Card>
       <Schema title="Input schema" schema={tool.inputSchema} label="input schema" />
       {tool.outputSchema ? (
         <Schema title="Output schema" schema={tool.outputSchema} label="output schema" />
@@ -90,42 +95,46 @@ function Schema({ title, schema, label }: SchemaProps) {
   const [isJson, setJson] = useState(false);
   const field = useMemo(() => fieldOf(schema), [schema]);
   return (
-    <Stack gap="xs" component="section" aria-label={title}>
-      <Group justify="space-between">
-        <Title order={2} size="h4">
-          {title}
-        </Title>
-        <Anchor component="button" type="button" size="sm" onClick={() => setJson(!isJson)}>
-          {isJson ? "Show as tree" : "Show as JSON"}
-        </Anchor>
-      </Group>
-      {isJson ? (
-        <CodeBlock text={JSON.stringify(schema, null, 2)} label={label} />
-      ) : (
-        <SchemaTree field={field} />
-      )}
-    </Stack>
+    <Card withBorder padding="md" component="section" aria-label={title}>
+      <Stack gap="xs">
+        <Group justify="space-between">
+          <Title order={2} size="h4">
+            {title}
+          </Title>
+          <Anchor component="button" type="button" size="sm" onClick={() => setJson(!isJson)}>
+            {isJson ? "Show as tree" : "Show as JSON"}
+          </Anchor>
+        </Group>
+        {isJson ? (
+          <CodeBlock text={JSON.stringify(schema, null, 2)} label={label} />
+        ) : (
+          <SchemaTree field={field} />
+        )}
+      </Stack>
+    </Card>
   );
 }
 
 function Annotations({ annotations }: { readonly annotations: Readonly<Record<string, unknown>> }) {
   const hints = Object.entries(HINTS).filter(([name]) => typeof annotations[name] === "boolean");
   return (
-    <Stack gap="xs" component="section" aria-label="Annotations">
-      <Title order={2} size="h4">
-        Annotations
-      </Title>
-      <Group gap="xs">
-        {hints.map(([name, [yes, no]]) => (
-          <Badge key={name} variant="light" color="gray" tt="none">
-            {annotations[name] ? yes : no}
-          </Badge>
-        ))}
-      </Group>
-      <CodeBlock text={JSON.stringify(annotations, null, 2)} label="annotations" />
-      <Text size="sm" c="dimmed">
-        The server writes these hints itself. Do not trust them.
-      </Text>
-    </Stack>
+    <Card withBorder padding="md" component="section" aria-label="Annotations">
+      <Stack gap="xs">
+        <Title order={2} size="h4">
+          Annotations
+        </Title>
+        <Group gap="xs">
+          {hints.map(([name, [yes, no]]) => (
+            <Badge key={name} variant="light" color="gray" tt="none">
+              {annotations[name] ? yes : no}
+            </Badge>
+          ))}
+        </Group>
+        <CodeBlock text={JSON.stringify(annotations, null, 2)} label="annotations" />
+        <Text size="sm" c="dimmed">
+          The server writes these hints itself. Do not trust them.
+        </Text>
+      </Stack>
+    </Card>
   );
 }

@@ -55,8 +55,8 @@ function hasMore(field: Field): boolean {
 function Branches({ branches }: { readonly branches: readonly Branch[] }) {
   return (
     <ul className={styles.tree}>
-      {branches.map((one) => (
-        <li key={one.key}>
+      {branches.map(({ key, ...one }) => (
+        <li key={key}>
           <Line {...one} />
           <BranchesBelow field={one.field} />
         </li>
@@ -70,7 +70,7 @@ function BranchesBelow({ field }: { readonly field: Field }) {
   return below.length > 0 ? <Branches branches={below} /> : null;
 }
 
-function Line({ name, isRequired, field }: Branch) {
+function Line({ name, isRequired, field }: Omit<Branch, "key">) {
   return (
     <>
       <Group gap="xs">

@@ -68,7 +68,7 @@ export function toForm(field: Field, typed: Typed): Typed | null {
   return draft === null ? null : { mode: "form", draft };
 }
 
-/** With the examples and defaults of the schema where nothing is typed. The same if there are none. */
+/** With the examples and defaults of the schema where nothing is typed. The same if the schema suggests nothing more. */
 export function fill(field: Field, typed: Typed): Typed {
   if (typed.mode === "form") {
     const draft = filled(field, typed.draft);

@@ -40,7 +40,7 @@ function Failed({ outcome, tool, onRetry, isRunning }: CallFailureProps) {
             Call again
           </Button>
           {step ? (
-            <Anchor component={Link} to={step.path} size="sm">
+            <Anchor component={Link} to={step.path} fz="sm">
               {step.title}
             </Anchor>
           ) : null}
@@ -106,7 +106,7 @@ function NeedsApproval({
               Call again
             </Button>
             {mayRead ? (
-              <Anchor component={Link} to={`/approvals/${encodeURIComponent(approval)}`} size="sm">
+              <Anchor component={Link} to={`/approvals/${encodeURIComponent(approval)}`} fz="sm">
                 Open the approval
               </Anchor>
             ) : (

@@ -97,7 +97,7 @@ function Requests({ request }: { readonly request: string }) {
   const mayRead = useMay("viewer");
   if (!mayRead || request === "") return null;
   return (
-    <Anchor component={Link} to={`/activity?${new URLSearchParams({ request })}`} size="sm">
+    <Anchor component={Link} to={`/activity?${new URLSearchParams({ request })}`} fz="sm">
       Audit records
     </Anchor>
   );
@@ -152,7 +152,7 @@ const SHORT = 80;
 function Short({ text }: { readonly text: string }) {
   if (text === "" || text === "{}") return null;
   return (
-    <Text span size="sm" c="dimmed" truncate>
+    <Text span size="sm" c="dimmed" truncate visibleFrom="xs">
       <Untrusted text={text.length > SHORT ? `${text.slice(0, SHORT)}…` : text} mono />
     </Text>
   );
@@ -194,7 +194,7 @@ function Opened({ step, turn }: { readonly step: ToolStep; readonly turn: Turn }
         </>
       )}
       <Group gap="md">
-        <Anchor component={Link} to={playPath(step.tool, turn.task)} size="sm">
+        <Anchor component={Link} to={playPath(step.tool, turn.task)} fz="sm">
           Try this tool
         </Anchor>
         {turn.state === "running" ? null : <RecordLink request={turn.request} tool={name.join(".")} />}

@@ -26,7 +26,7 @@ export function RecordLink({ request, tool }: RecordLinkProps) {
     ? `/activity/${encodeURIComponent(event.event_id)}`
     : `/activity?${new URLSearchParams({ request })}`;
   return (
-    <Anchor component={Link} to={to} size="sm">
+    <Anchor component={Link} to={to} fz="sm">
       Audit record
     </Anchor>
   );
