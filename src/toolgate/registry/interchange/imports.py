@@ -16,12 +16,17 @@ from toolgate.errors import InvalidRecord
 from toolgate.lazy_modules import load_lazily
 from toolgate.registry.files.documents import parse_toml
 from toolgate.registry.interchange import server_json
-from toolgate.registry.interchange.agentgateway import is_agentgateway, parse_agentgateway
-from toolgate.registry.interchange.contextforge import is_contextforge, parse_contextforge
 from toolgate.registry.interchange.definitions import MAX_LABEL, ImportResult
 from toolgate.registry.interchange.docker_catalog import is_docker_catalog, parse_docker_catalog
-from toolgate.registry.interchange.litellm import is_litellm, parse_litellm
 from toolgate.registry.interchange.mcp_servers import parse_mcp_servers
+from toolgate.registry.interchange.other_gateways import (
+    is_agentgateway,
+    is_contextforge,
+    is_litellm,
+    parse_agentgateway,
+    parse_contextforge,
+    parse_litellm,
+)
 from toolgate.registry.interchange.server_json import Json
 
 ImportFormat = Literal[
