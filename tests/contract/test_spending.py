@@ -7,8 +7,8 @@ import pytest
 
 from tests.contract.stores import DEADLINE_S, DURABLE_STORES, Clock, open_postgres
 from toolgate.model.principals import HolderUsage, LeaseGrant, LeaseRequest, QuotaHolder
-from toolgate.registry.quotas import KEEP_MS, QuotaLedger
 from toolgate.registry.store import QuotaSource
+from toolgate.registry.store.side_tables import KEEP_COUNTS_MS, QuotaLedger
 from toolgate.registry.store.sql_store import Store
 
 pytestmark = pytest.mark.anyio
@@ -112,9 +112,9 @@ async def test_a_limit_that_changes_holds_at_once(spending: QuotaLedger) -> None
 
 async def test_counts_of_windows_long_over_are_forgotten(spending: QuotaLedger, clock: Clock) -> None:
     await spending.draw([PER_MINUTE, TOKENS._replace(spent=5)])
-    clock.now_ms += KEEP_MS - DAY_MS
+    clock.now_ms += KEEP_COUNTS_MS - DAY_MS
     await spending.draw([PER_MINUTE])
-    clock.now_ms = MINUTE + KEEP_MS + 1
+    clock.now_ms = MINUTE + KEEP_COUNTS_MS + 1
     await spending.forget()
     clock.now_ms = NOW_MS
 

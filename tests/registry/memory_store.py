@@ -15,9 +15,8 @@ from toolgate.registry.database.statements import StoreHead, create_tables, read
 from toolgate.registry.database.tables import INVOCATIONS
 from toolgate.registry.database.transactions import T, Topic, Transactions
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.quotas import QuotaLedger
 from toolgate.registry.store import DEFAULT_STORE_LIMITS, StoreLimits
-from toolgate.registry.store.side_tables import EndedSessions
+from toolgate.registry.store.side_tables import EndedSessions, QuotaLedger
 from toolgate.registry.store.sql_store import Store
 
 

@@ -6,7 +6,7 @@ From top to bottom:
 - `interchange`  imports and exports server definitions of other programs
 - `files`        a directory of server files, applied to the store
 - `store`        the revisioned store on SQLite or PostgreSQL
-- `approvals`, `invocations`, `quotas`  tables next to the records, with their own rules
+- `approvals`, `invocations`  tables next to the records, with their own rules
 - `database`     tables, statements and transactions
 - `records`      record bodies, fields, parsing, and transactions over records
 

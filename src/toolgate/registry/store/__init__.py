@@ -1,7 +1,7 @@
 """The revisioned store of all governed records, on SQLite or PostgreSQL, and its limits.
 
 - `sql_store.py`    `Store`: commit, list, watch, history, compaction
-- `side_tables.py`  reports, pinned definitions, ended sessions and the catalog, next to the records
+- `side_tables.py`  reports, pinned definitions, ended sessions, quotas and the catalog, next to the records
 - `engines.py`, `postgresql.py`  open a store; export and import a registry
 - `export.py`       the file format of an export
 

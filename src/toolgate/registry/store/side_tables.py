@@ -1,4 +1,4 @@
-"""What the store keeps next to the records: reports of nodes, pinned definitions, ended sessions, the
+"""What the store keeps next to the records: reports of nodes, pinned definitions, ended sessions, quotas, the
 catalog.
 
 The same for every engine. Bodies are MessagePack, because definitions and schemas are returned as the bytes
@@ -16,12 +16,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 from msgspec.msgpack import Decoder, Encoder
-from sqlalchemy import Connection, Table, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, func, insert, select, update
 
 from toolgate.catalog.definitions import MAX_SCHEMA_BYTES
 from toolgate.errors import InvalidRecord
 from toolgate.model.packages import CatalogRow
+from toolgate.model.principals import HolderUsage, LeaseGrant, LeaseRequest, QuotaCount, QuotaHolder
 from toolgate.model.reports import MAX_ENDED, Definitions, EndedSession, NodeReport
+from toolgate.policy.admission import grant_lease, window_at
 from toolgate.registry.database.tables import (
     CATALOG_SOURCES,
     DEFINITIONS,
@@ -29,6 +31,7 @@ from toolgate.registry.database.tables import (
     PINNED_DEFINITIONS,
     RECORDS,
     REPORTS,
+    SPENDING,
     TOOL_CATALOG,
     insert_new,
     upsert,
@@ -335,3 +338,60 @@ def _parse_json_column(raw: bytes | None) -> Any:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+KEEP_COUNTS_MS: Final = 2 * 24 * 3600 * 1000  # twice the longest window: clocks of nodes may differ by hours
+_COUNT: Final = SPENDING.c
+
+
+class QuotaLedger(SharedTable):
+    """The usage of keys and tasks, leased to nodes in small grants, by the rules of `policy.admission`. A
+    `QuotaSource`.
+
+    A lease locks its rows, always in the same order: concurrent leases queue, and each sees what the previous
+    one wrote. Never grants more than the limit, across all nodes.
+    """
+
+    @transaction("spending")
+    def draw(self, connection: Connection, requests: Sequence[LeaseRequest], /) -> Sequence[LeaseGrant]:
+        before = {key: _lock_count(connection, *key) for key in sorted({one[:2] for one in requests})}
+        # Read after the rows are locked: a request that queued belongs to the window of its lock.
+        now_ms = self.read_clock_ms(connection)
+        counts = dict(before)
+        grants = []
+        for one in requests:
+            counts[one[:2]], grant = grant_lease(counts[one[:2]], one, now_ms)
+            grants.append(grant)
+        for key, count in counts.items():
+            if count != before[key]:  # a repeated request for an exceeded quota writes nothing
+                connection.execute(update(SPENDING).where(_is_count_of(*key)).values(**count._asdict()))
+        return grants
+
+    @transaction()
+    def usage(self, connection: Connection) -> Sequence[HolderUsage]:
+        """Return the usage in the current windows, sorted by holder and quota."""
+        now_ms = self.read_clock_ms(connection)
+        rows = connection.execute(select(SPENDING).order_by(_COUNT.kind, _COUNT.id, _COUNT.budget))
+        found = [HolderUsage(QuotaHolder(kind, holder_id), *used) for kind, holder_id, *used in rows]
+        return [one for one in found if window_at(one.budget, now_ms).begins_ms == one.window_ms]
+
+    @transaction("spending")
+    def forget(self, connection: Connection) -> None:
+        """Delete the counts of windows that ended long ago."""
+        oldest_ms = self.read_clock_ms(connection) - KEEP_COUNTS_MS
+        connection.execute(delete(SPENDING).where(_COUNT.window_ms < oldest_ms))
+
+
+def _lock_count(connection: Connection, holder: QuotaHolder, quota: str) -> QuotaCount:
+    """Return the count, locked until the end of the transaction."""
+    query = select(_COUNT.window_ms, _COUNT.used).where(_is_count_of(holder, quota)).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        first = {"kind": holder.kind, "id": holder.id, "budget": quota, "window_ms": 0, "used": 0}
+        insert_new(connection, SPENDING, [first])
+        row = connection.execute(query).one()
+    return QuotaCount(row.window_ms, row.used)
+
+
+def _is_count_of(holder: QuotaHolder, quota: str) -> ColumnElement[bool]:
+    return and_(_COUNT.kind == holder.kind, _COUNT.id == holder.id, _COUNT.budget == quota)

@@ -27,7 +27,6 @@ from toolgate.registry.database import statements
 from toolgate.registry.database.statements import StoreHead
 from toolgate.registry.database.transactions import Transactions
 from toolgate.registry.invocations.sql import Invocations
-from toolgate.registry.quotas import QuotaLedger
 from toolgate.registry.store import (
     DEFAULT_STORE_LIMITS,
     KEEP_LOG_MS,
@@ -36,7 +35,13 @@ from toolgate.registry.store import (
     StoreLimits,
 )
 from toolgate.registry.store.export import ExportProgress, ExportSummary, write_export
-from toolgate.registry.store.side_tables import Catalog, EndedSessions, PinnedDefinitions, Reports
+from toolgate.registry.store.side_tables import (
+    Catalog,
+    EndedSessions,
+    PinnedDefinitions,
+    QuotaLedger,
+    Reports,
+)
 
 ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 """Reads the batches with `after < revision <= upto` that the log still has, in order."""
