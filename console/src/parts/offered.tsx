@@ -22,7 +22,7 @@ export function Offered({ tools, of, why }: OfferedProps) {
   if (tools > 0) return `${count(tools)} of ${count(of)}`;
   return (
     <>
-      <Text size="sm" fw={700} c="var(--tone-bad)">
+      <Text span size="sm" fw={700} c="var(--tone-bad)">
         0 of {count(of)}
       </Text>
       {why ? (

@@ -64,6 +64,7 @@ test("a first pin approves what is offered or quarantined, and no definition tha
   ): Preview => ({
     tool: name,
     digest,
+    effects: [],
     allowed,
     reason,
     name,

@@ -5,25 +5,27 @@ import { useNavigate } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
+import { LastUsed } from "@/parts/last-used";
 import { Warnings } from "@/parts/plan-panel";
-import { Span, useDays } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/states";
-import { ago, count, moment } from "@/parts/time";
+import { count } from "@/parts/time";
+import { type Range, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
 
 /** As `toolgate learn` has it. */
-const USUAL_DAYS = "7";
+const USUAL: Range = "7d";
+const SPANS: readonly Range[] = ["7d", "30d", "90d"];
 
 type Lesson = Shapes["LearnResponse"];
 
 export function LearnTab({ id }: { readonly id: string }) {
-  const { days, setDays, sinceMs } = useDays(USUAL_DAYS);
+  const time = useTimeRange(USUAL, SPANS);
   const lesson = useQuery({
-    queryKey: ["derived", "learn", id, days],
+    queryKey: ["derived", "learn", id, time.range],
     queryFn: ({ signal }) =>
       take(
         api.GET("/admin/api/tasks/{task_id}/learn", {
-          params: { path: { task_id: id }, query: { since: sinceMs() } },
+          params: { path: { task_id: id }, query: { since: Date.now() - time.ms } },
           signal,
         }),
       ),
@@ -32,8 +34,8 @@ export function LearnTab({ id }: { readonly id: string }) {
   return (
     <Stack gap="md">
       <Group gap="sm">
-        <Text>Tools used in the last</Text>
-        <Span days={days} setDays={setDays} />
+        <Text>Tools used in {time.words}</Text>
+        <TimeRangePicker time={time} />
       </Group>
       <Loaded query={lesson} what="Reading the audit log">
         {(found) => <Proposal id={id} lesson={found} />}
@@ -69,7 +71,7 @@ function Proposal({ id, lesson }: { readonly id: string; readonly lesson: Lesson
         <DataTable
           label="Unused tools"
           rows={removed}
-          columns={REMOVED}
+          columns={removedColumns(lesson.audit_begins_ms)}
           keyOf={nameOf}
           sort={{ key: "name" }}
           empty={<Empty title="No unused tools">Every tool in the task's scope was used.</Empty>}
@@ -100,28 +102,26 @@ function nameOf(one: { readonly server_id: string; readonly tool: string }): str
   return `${one.server_id}.${one.tool}`;
 }
 
-function When({ ms }: { readonly ms: number | null }) {
-  return ms === null ? "never" : <span title={moment(ms)}>{ago(ms)}</span>;
+function removedColumns(beginsMs: number | null): readonly Column<Lesson["removed"][number]>[] {
+  return [
+    { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
+    {
+      key: "last",
+      title: "Last used",
+      sortBy: (one) => one.last_used_ms ?? 0,
+      show: (one) => <LastUsed ms={one.last_used_ms} beginsMs={beginsMs} />,
+      width: 190,
+    },
+    {
+      key: "tokens",
+      title: "Tokens",
+      align: "right",
+      sortBy: (one) => one.tokens,
+      show: (one) => count(one.tokens),
+      width: 90,
+    },
+  ];
 }
-
-const REMOVED: readonly Column<Lesson["removed"][number]>[] = [
-  { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
-  {
-    key: "last",
-    title: "Last used",
-    sortBy: (one) => one.last_used_ms ?? 0,
-    show: (one) => <When ms={one.last_used_ms} />,
-    width: 160,
-  },
-  {
-    key: "tokens",
-    title: "Tokens",
-    align: "right",
-    sortBy: (one) => one.tokens,
-    show: (one) => count(one.tokens),
-    width: 90,
-  },
-];
 
 const KEPT: readonly Column<Lesson["kept"][number]>[] = [
   {
@@ -132,7 +132,7 @@ const KEPT: readonly Column<Lesson["kept"][number]>[] = [
       <Group gap="xs">
         <Untrusted text={nameOf(one)} mono />
         {one.is_anew ? (
-          <Badge color="yellow" variant="light" tt="none">
+          <Badge color="yellow" variant="light">
             pattern
           </Badge>
         ) : null}
@@ -143,8 +143,8 @@ const KEPT: readonly Column<Lesson["kept"][number]>[] = [
     key: "last",
     title: "Last used",
     sortBy: (one) => one.last_used_ms,
-    show: (one) => <When ms={one.last_used_ms} />,
-    width: 160,
+    show: (one) => <LastUsed ms={one.last_used_ms} beginsMs={null} />,
+    width: 190,
   },
   {
     key: "calls",

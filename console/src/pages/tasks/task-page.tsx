@@ -1,21 +1,25 @@
 /** One task: its tools, usage, client settings, record and history. */
-import { Alert, Group, Stack, Tabs, Text } from "@mantine/core";
+import { Button, Group, Stack, Tabs, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { useParams, useSearchParams } from "react-router";
+import { Link, useParams, useSearchParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
+import { serversQuery } from "@/api/records";
 import { BudgetUses } from "@/parts/budget-uses";
 import { ConnectPanel } from "@/parts/connect-panel";
 import { CodeBlock } from "@/parts/copy";
 import { type Column, DataTable } from "@/parts/data-table";
 import { Findings, useFindings } from "@/parts/findings";
 import { HistoryPanel } from "@/parts/history-panel";
+import { NothingOffered, Offered } from "@/parts/offered";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
 import { RecordActions } from "@/parts/record-actions";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { useToolsChange } from "@/parts/use-tools-change";
 import { LearnTab } from "./learn-tab";
+import { whyNothing } from "./nothing";
 import { overviewQuery, taskQuery, toolsQuery } from "./queries";
 
 export function TaskPage() {
@@ -37,6 +41,9 @@ function TaskShown({ task, etag }: { readonly task: Task; readonly etag: string 
   const tab = TABS.find((one) => one === params.get("tab")) ?? "sees";
   const findings = useFindings("task").get(id);
   const overview = useQuery(overviewQuery).data?.tasks.find((one) => one.task_id === id);
+  const servers = useQuery(serversQuery).data;
+  const why = overview ? whyNothing(overview, task.config, servers) : null;
+  useToolsChange();
   return (
     <>
       <PageHead title={id} about={<Untrusted text={task.display_name} />}>
@@ -50,12 +57,7 @@ function TaskShown({ task, etag }: { readonly task: Task; readonly etag: string 
         />
       </PageHead>
       <Stack gap="md">
-        {overview?.refusal ? (
-          <Alert color="red" title={<Untrusted text={`Refused: ${overview.refusal.message}`} />}>
-            <Untrusted text={overview.refusal.hint} />
-          </Alert>
-        ) : null}
-        <Warnings warnings={overview?.warnings ?? []} />
+        {why ? <NothingOffered why={why} /> : <Warnings warnings={overview?.warnings ?? []} />}
         <Findings findings={findings} />
         {"mcp.budgets" in task.config ? <BudgetUses of={{ kind: "task", id }} /> : null}
         <Tabs
@@ -145,9 +147,9 @@ function Sees({ id }: { readonly id: string }) {
       {(found) => (
         <Stack gap="sm">
           <Group gap="xs">
-            <Text>
-              {count(found.tools.length)} of {count(found.registered_tools)} tools, {count(found.tokens)} of{" "}
-              {count(found.registered_tokens)} tokens.
+            <Text component="div">
+              <Offered tools={found.tools.length} of={found.registered_tools} /> registered tools offered,{" "}
+              {count(found.tokens)} of {count(found.registered_tokens)} tokens.
             </Text>
             {found.mode === "find" ? (
               <Text>Find mode: clients see three tools that find and call them.</Text>
@@ -160,7 +162,18 @@ function Sees({ id }: { readonly id: string }) {
             keyOf={(one) => one.name}
             hrefOf={(one) => lens(one.name)}
             sort={{ key: "name" }}
-            empty={<Empty title="No tools in scope">The scope lens shows the reason for each tool.</Empty>}
+            empty={
+              <Empty
+                title="No tools in scope"
+                firstStep={
+                  <Button component={Link} to={`/scope?${new URLSearchParams({ task: id, show: "out" })}`}>
+                    Open the scope lens
+                  </Button>
+                }
+              >
+                The scope lens shows the reason for each tool.
+              </Empty>
+            }
           />
         </Stack>
       )}

@@ -5,25 +5,25 @@ import { Link, useParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
+import { knownSince, LastUsed } from "@/parts/last-used";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
-import { Span, useDays } from "@/parts/span";
 import { Empty, Loaded } from "@/parts/states";
 import { count, moment } from "@/parts/time";
+import { type Range, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
-import { LastUsed } from "./last-used";
-import { type Holder, summaryOf, USUAL_DAYS } from "./words";
+import { type Holder, SPANS, summaryOf, USUAL } from "./words";
 
 type Unused = Shapes["UnusedShown"];
 
 export function HolderPage() {
   const { kind, id = "" } = useParams();
-  const { days, setDays, sinceMs } = useDays(USUAL_DAYS);
+  const time = useTimeRange(USUAL, SPANS);
   const isTask = kind === "task";
   const found = useQuery({
-    queryKey: ["derived", "unused", "one", kind, id, days],
+    queryKey: ["derived", "unused", "one", kind, id, time.range],
     queryFn: ({ signal }) => {
-      const query = { since: sinceMs(), ...(isTask ? { task: id } : { key: id }) };
+      const query = { since: Date.now() - time.ms, ...(isTask ? { task: id } : { key: id }) };
       return take(api.GET("/admin/api/unused", { params: { query }, signal }));
     },
   });
@@ -37,15 +37,17 @@ export function HolderPage() {
             : "Tools that the key allows but no caller uses"
         }
       >
-        {found.data ? <Ways kind={isTask ? "task" : "key"} id={id} days={days} /> : null}
+        {found.data ? <Ways kind={isTask ? "task" : "key"} id={id} range={time.range} /> : null}
       </PageHead>
       <Stack gap="sm">
         <Group>
-          <Span days={days} setDays={setDays} />
+          <TimeRangePicker time={time} />
         </Group>
         <Loaded query={found} what="Reading the audit log">
-          {({ holders: [holder], since_ms, warnings }) =>
-            holder ? <Grants holder={holder} sinceMs={since_ms} warnings={warnings} /> : null
+          {({ holders: [holder], since_ms, audit_begins_ms, warnings }) =>
+            holder ? (
+              <Grants holder={holder} sinceMs={since_ms} beginsMs={audit_begins_ms} warnings={warnings} />
+            ) : null
           }
         </Loaded>
       </Stack>
@@ -56,11 +58,11 @@ export function HolderPage() {
 function Ways({
   kind,
   id,
-  days,
+  range,
 }: {
   readonly kind: Holder["kind"];
   readonly id: string;
-  readonly days: string;
+  readonly range: Range;
 }) {
   const place = `/${kind}s/${encodeURIComponent(id)}`;
   return (
@@ -69,7 +71,7 @@ function Ways({
         Open the {kind}
       </Button>
       {kind === "task" ? (
-        <Button component={Link} to={`${place}?tab=learn&days=${days}`}>
+        <Button component={Link} to={`${place}?tab=learn&range=${range}`}>
           Policy without them
         </Button>
       ) : null}
@@ -80,10 +82,11 @@ function Ways({
 interface GrantsProps {
   readonly holder: Holder;
   readonly sinceMs: number;
+  readonly beginsMs: number | null;
   readonly warnings: readonly string[];
 }
 
-function Grants({ holder, sinceMs, warnings }: GrantsProps) {
+function Grants({ holder, sinceMs, beginsMs, warnings }: GrantsProps) {
   const mayLook = useMay("admin") || holder.kind === "task";
   const lens = (one: Unused) => {
     const query = new URLSearchParams({ [holder.kind]: holder.id, why: nameOf(one) });
@@ -94,18 +97,19 @@ function Grants({ holder, sinceMs, warnings }: GrantsProps) {
       <Group gap="xs">
         <Text>{summaryOf(holder)}</Text>
         <Text c="dimmed" size="sm">
-          {count(holder.calls)} {holder.calls === 1 ? "call" : "calls"} since {moment(sinceMs)}
+          {count(holder.calls)} {holder.calls === 1 ? "call" : "calls"} since{" "}
+          {moment(knownSince(sinceMs, beginsMs))}
         </Text>
       </Group>
       <Warnings warnings={[...warnings]} />
       <DataTable
         label="Unused tools"
         rows={holder.tools}
-        columns={TOOLS}
+        columns={columnsOf(beginsMs)}
         keyOf={nameOf}
         hrefOf={mayLook ? lens : undefined}
         sort={{ key: "name" }}
-        empty={<Empty title="No unused tools" />}
+        empty={<Empty title="No unused tools">Every granted tool was used in this time range.</Empty>}
       />
     </>
   );
@@ -115,21 +119,23 @@ function nameOf(one: Unused): string {
   return `${one.server_id}.${one.tool}`;
 }
 
-const TOOLS: readonly Column<Unused>[] = [
-  { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
-  {
-    key: "last",
-    title: "Last used",
-    width: 160,
-    sortBy: (one) => one.last_used_ms ?? 0,
-    show: (one) => <LastUsed ms={one.last_used_ms} />,
-  },
-  {
-    key: "tokens",
-    title: "Tokens",
-    align: "right",
-    width: 90,
-    sortBy: (one) => one.tokens,
-    show: (one) => count(one.tokens),
-  },
-];
+function columnsOf(beginsMs: number | null): readonly Column<Unused>[] {
+  return [
+    { key: "name", title: "Tool", sortBy: nameOf, show: (one) => <Untrusted text={nameOf(one)} mono /> },
+    {
+      key: "last",
+      title: "Last used",
+      width: 190,
+      sortBy: (one) => one.last_used_ms ?? 0,
+      show: (one) => <LastUsed ms={one.last_used_ms} beginsMs={beginsMs} />,
+    },
+    {
+      key: "tokens",
+      title: "Tokens",
+      align: "right",
+      width: 90,
+      sortBy: (one) => one.tokens,
+      show: (one) => count(one.tokens),
+    },
+  ];
+}

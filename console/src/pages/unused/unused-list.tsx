@@ -1,28 +1,31 @@
 /** All tasks or keys with their unused grants; and unused servers. */
-import { Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
+import { Button, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useSearchParams } from "react-router";
+import { Link } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
+import { knownSince, LastUsed } from "@/parts/last-used";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
-import { Span, useDays } from "@/parts/span";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count, moment } from "@/parts/time";
+import { type Range, type TimeRange, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
-import { LastUsed } from "./last-used";
-import { askedFor, type Holder, holderPath, LOOKED, type Looked, USUAL_DAYS } from "./words";
+import { useAllPages } from "@/parts/use-all-pages";
+import { askedFor, type Holder, holderPath, LOOKED, type Looked, SPANS, USUAL } from "./words";
 
 /** Each comes with up to a hundred names. */
 const PAGE = 25;
 
 type IdleServer = Shapes["IdleServerShown"];
 
-function useUnused(kind: Holder["kind"], days: string, sinceMs: () => number) {
+function useUnused(kind: Holder["kind"], { range, ms }: Pick<TimeRange, "range" | "ms">) {
   return useInfiniteQuery({
-    queryKey: ["derived", "unused", kind, days],
+    queryKey: ["derived", "unused", kind, range],
     queryFn: ({ pageParam, signal }) => {
-      const query = { kind, since: sinceMs(), limit: PAGE, cursor: pageParam };
+      const query = { kind, since: Date.now() - ms, limit: PAGE, cursor: pageParam };
       return take(api.GET("/admin/api/unused", { params: { query }, signal }));
     },
     initialPageParam: undefined as string | undefined,
@@ -31,47 +34,44 @@ function useUnused(kind: Holder["kind"], days: string, sinceMs: () => number) {
 }
 
 export function UnusedList() {
-  const [params, setParams] = useSearchParams();
-  const { days, setDays, sinceMs } = useDays(USUAL_DAYS);
-  const looked = askedFor(params.get("of"));
-  const found = useUnused(looked === "key" ? "key" : "task", days, sinceMs);
-  const [first] = found.data?.pages ?? [];
-  const look = (next: string) =>
-    setParams(
-      (old) => {
-        if (next === "task") old.delete("of");
-        else old.set("of", next);
-        return old;
-      },
-      { replace: true },
-    );
+  const { of, set, text } = useFilters();
+  const time = useTimeRange(USUAL, SPANS);
+  const looked = askedFor(of("of"));
+  const found = useUnused(looked === "key" ? "key" : "task", time);
+  const pages = found.data?.pages ?? [];
+  useAllPages(found, pages.length, text !== "" && looked !== "server");
+  const [first] = pages;
   return (
     <>
       <PageHead
         title="Unused grants"
         about="Tools and servers that are granted but not used. This page changes nothing."
       />
+      <FilterRow find="Find by name">
+        <SegmentedControl
+          size="xs"
+          aria-label="Grants of"
+          value={looked}
+          onChange={(next) => set({ of: next === "task" ? "" : next })}
+          data={[...LOOKED]}
+        />
+        <TimeRangePicker time={time} />
+        {first ? (
+          <Text size="sm">Not used since {moment(knownSince(first.since_ms, first.audit_begins_ms))}</Text>
+        ) : null}
+      </FilterRow>
       <Stack gap="sm">
-        <Group gap="md">
-          <SegmentedControl
-            size="xs"
-            aria-label="Grants of"
-            value={looked}
-            onChange={look}
-            data={[...LOOKED]}
-          />
-          <Span days={days} setDays={setDays} />
-          {first ? <Text size="sm">Not used since {moment(first.since_ms)}</Text> : null}
-        </Group>
         <Warnings warnings={first?.warnings ?? []} />
         {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
         {first === undefined && !found.isError ? <Skeletons what="Reading the audit log" /> : null}
         {first === undefined ? null : (
           <Found
             looked={looked}
-            days={days}
-            holders={found.data?.pages.flatMap((page) => page.holders) ?? []}
+            range={time.range}
+            holders={pages.flatMap((page) => page.holders)}
             servers={first.servers}
+            beginsMs={first.audit_begins_ms}
+            text={text}
           />
         )}
         {found.hasNextPage && looked !== "server" ? (
@@ -91,50 +91,67 @@ export function UnusedList() {
 
 interface FoundProps {
   readonly looked: Looked;
-  readonly days: string;
+  readonly range: Range;
   readonly holders: readonly Holder[];
   readonly servers: readonly IdleServer[];
+  readonly beginsMs: number | null;
+  /** Looked for in their names. */
+  readonly text: string;
 }
 
-function Found({ looked, days, holders, servers }: FoundProps) {
+function Found({ looked, range, holders, servers, beginsMs, text }: FoundProps) {
+  const noMatch = <Empty title="Nothing matches" firstStep={<ClearFilters names={[]} />} />;
   if (looked === "server")
     return (
       <DataTable
         key="server"
         label="Unused servers"
-        rows={servers}
-        columns={SERVERS}
+        rows={servers.filter((one) => hasWords(text, one.server_id))}
+        columns={serverColumns(beginsMs)}
         keyOf={(one) => one.server_id}
         hrefOf={(one) => `/servers/${encodeURIComponent(one.server_id)}`}
         sort={{ key: "id" }}
-        empty={<Empty title="No unused servers">Every server was used in this time range.</Empty>}
+        empty={
+          servers.length > 0 ? (
+            noMatch
+          ) : (
+            <Empty title="No unused servers">Every server was used in this time range.</Empty>
+          )
+        }
       />
     );
   return (
     <DataTable
       key={looked}
       label={looked === "task" ? "Tasks" : "Keys"}
-      rows={holders}
-      columns={looked === "task" ? TASKS : KEYS}
+      rows={holders.filter((one) => hasWords(text, one.id))}
+      columns={holderColumns(looked === "task" ? "Task" : "Key", beginsMs)}
       keyOf={(one) => `${one.kind}/${one.id}`}
-      hrefOf={(one) => holderPath(one, days)}
+      hrefOf={(one) => holderPath(one, range)}
       sort={{ key: "unused", isDown: true }}
-      empty={<Nothing of={looked} />}
+      empty={holders.length > 0 ? noMatch : <Nothing of={looked} />}
     />
   );
 }
 
 function Nothing({ of }: { readonly of: "task" | "key" }) {
   return of === "task" ? (
-    <Empty title="No tasks yet">
-      Without a task, callers see all tools that their key allows. See Keys instead.
+    <Empty
+      title="No tasks yet"
+      firstStep={
+        <Button component={Link} to="/unused?of=key" variant="default">
+          Look at keys
+        </Button>
+      }
+    >
+      Without a task, callers see all tools that their key allows.
     </Empty>
   ) : (
     <Empty title="No keys yet">Without keys, only local callers reach the gateway.</Empty>
   );
 }
 
-function columnsOf(title: string): readonly Column<Holder>[] {
+function holderColumns(title: string, beginsMs: number | null): readonly Column<Holder>[] {
   return [
     { key: "id", title, sortBy: (one) => one.id, show: (one) => <Untrusted text={one.id} mono /> },
     {
@@ -166,28 +183,27 @@ function columnsOf(title: string): readonly Column<Holder>[] {
     {
       key: "last",
       title: "Last used",
-      width: 160,
+      width: 190,
       sortBy: (one) => one.last_used_ms ?? 0,
-      show: (one) => <LastUsed ms={one.last_used_ms} />,
+      show: (one) => <LastUsed ms={one.last_used_ms} beginsMs={beginsMs} />,
     },
   ];
 }
 
-const TASKS = columnsOf("Task");
-const KEYS = columnsOf("Key");
-
-const SERVERS: readonly Column<IdleServer>[] = [
-  {
-    key: "id",
-    title: "Server",
-    sortBy: (one) => one.server_id,
-    show: (one) => <Untrusted text={one.server_id} mono />,
-  },
-  {
-    key: "last",
-    title: "Last used",
-    width: 160,
-    sortBy: (one) => one.last_used_ms ?? 0,
-    show: (one) => <LastUsed ms={one.last_used_ms} />,
-  },
-];
+function serverColumns(beginsMs: number | null): readonly Column<IdleServer>[] {
+  return [
+    {
+      key: "id",
+      title: "Server",
+      sortBy: (one) => one.server_id,
+      show: (one) => <Untrusted text={one.server_id} mono />,
+    },
+    {
+      key: "last",
+      title: "Last used",
+      width: 190,
+      sortBy: (one) => one.last_used_ms ?? 0,
+      show: (one) => <LastUsed ms={one.last_used_ms} beginsMs={beginsMs} />,
+    },
+  ];
+}

@@ -27,9 +27,9 @@ test("the summary says when all, none or no tools were used", () => {
   expect(summaryOf({ ...HOLDER, granted: 0, unused: 0 })).toBe("No tools granted.");
 });
 
-test("a name leads to its own page, with the span that was chosen", () => {
-  expect(holderPath({ kind: "key", id: "a/b" }, "30")).toBe("/unused/key/a%2Fb");
-  expect(holderPath(HOLDER, "7")).toBe("/unused/task/review?days=7");
+test("a name leads to its own page, with the time range that was chosen", () => {
+  expect(holderPath({ kind: "key", id: "a/b" }, "30d")).toBe("/unused/key/a%2Fb?range=30d");
+  expect(holderPath(HOLDER, "7d")).toBe("/unused/task/review?range=7d");
 });
 
 test("tasks are looked at unless something else is asked for", () => {

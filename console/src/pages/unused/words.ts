@@ -1,10 +1,14 @@
 /** Which grants are listed, and how much of them is used, in words. */
 import type { Shapes } from "@/api/client";
+import type { Range } from "@/parts/time-range";
 
 export type Holder = Shapes["HolderShown"];
 export type Looked = Holder["kind"] | "server";
 
-export const USUAL_DAYS = "30";
+/** As `toolgate unused` has it. */
+export const USUAL: Range = "30d";
+/** Of a shorter time, almost everything is unused. */
+export const SPANS: readonly Range[] = ["7d", "30d", "90d"];
 export const LOOKED: readonly { value: Looked; label: string }[] = [
   { value: "task", label: "Tasks" },
   { value: "key", label: "Keys" },
@@ -17,9 +21,8 @@ export function askedFor(text: string | null): Looked {
 }
 
 /** The page of one holder. */
-export function holderPath(holder: Pick<Holder, "kind" | "id">, days: string): string {
-  const query = days === USUAL_DAYS ? "" : `?days=${days}`;
-  return `/unused/${holder.kind}/${encodeURIComponent(holder.id)}${query}`;
+export function holderPath(holder: Pick<Holder, "kind" | "id">, range: Range): string {
+  return `/unused/${holder.kind}/${encodeURIComponent(holder.id)}?range=${range}`;
 }
 
 function some(many: number, what: string): string {
