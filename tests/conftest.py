@@ -10,6 +10,7 @@ from socketserver import TCPServer
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.forked_programs import stop_forker
 from tests.grpc_queue import close_queue
 from tests.postgres import remove_shared_server
 from tests.scenarios.soak import rounds
@@ -62,6 +63,7 @@ def pytest_runtest_teardown() -> Iterator[None]:
 
 def pytest_unconfigure() -> None:
     remove_shared_server()
+    stop_forker()
 
 
 @pytest.fixture

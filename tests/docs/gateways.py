@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from tests import patient
 from tests.docs.documents import EXAMPLES, ROOT
 from tests.eventually import eventually
+from tests.forked_programs import forked
 from tests.local_model import local_model
 from tests.node import MODULES, node, node_file
 from toolgate.cli.demo.kit import LOCK, MODEL_LOCK, make_repository, write_mark
@@ -56,8 +58,9 @@ def model_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
 def _install_demo(directory: Path) -> None:
     programs = directory / "demo-venv" / "bin"
     programs.mkdir(parents=True)
-    for name in ("python", "mcp-server-git", "mcp-server-time"):
-        _write_program(programs / name, f'exec "{Path(sys.prefix, "bin", name)}" "$@"')
+    _write_program(programs / "python", f'exec "{sys.executable}" "$@"')
+    for name in ("mcp-server-git", "mcp-server-time"):
+        _write_program(programs / name, f'exec {shlex.join(forked(name))} "$@"')
     write_mark(programs.parent, LOCK)
 
 
@@ -87,7 +90,7 @@ def migration_gateway(directory: Path, cwd: Path) -> Iterator[Started]:
 def write_runners(directory: Path) -> None:
     """`uvx NAME …` and `npx -y NAME …` for what the locks install."""
     directory.mkdir(exist_ok=True)
-    _write_program(directory / "uvx", f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"')
+    _write_uvx(directory)
     start = f'exec "{node()}" "{MODULES}/$name/dist/index.js" "$@"'
     _write_program(directory / "npx", f"name=$2; shift 2; {start}")
 
@@ -97,7 +100,7 @@ def _in_repository(directory: Path, *words: str) -> Iterator[Started]:
     make_repository(directory / "repository")
     programs = directory / "bin"
     programs.mkdir()
-    _write_program(programs / "uvx", f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"')
+    _write_uvx(programs)
     path = f"{programs}:{os.environ['PATH']}"
     with _running(
         ["--data", str(directory / "data"), *words], cwd=directory / "repository", path=path
@@ -149,6 +152,10 @@ def _read_until_ready(process: "subprocess.Popen[str]") -> list[str]:
         if lines[-1] == LAST_LINE:
             return lines
     raise AssertionError("\n".join(lines))
+
+
+def _write_uvx(directory: Path) -> None:
+    _write_program(directory / "uvx", f'exec {shlex.join(forked())} "$@"')
 
 
 def _write_program(path: Path, script: str) -> None:

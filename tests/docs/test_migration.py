@@ -13,7 +13,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,17 +28,14 @@ from tests.docs.documents import EXAMPLES, ROOT, Step, document
 from tests.docs.gateways import migration_gateway, write_runners
 from tests.docs.test_sessions import MIGRATION, as_printed
 from tests.eventually import eventually
+from tests.forked_programs import forked
 from tests.node import node, node_file
 from tests.scenarios.ports import own_port
 from toolgate.cli import main
 
 FILES = EXAMPLES / "migration"
-BIN = Path(sys.executable).parent
 WITHIN_S = 300.0
-DIRECT = {
-    "time": [str(BIN / "mcp-server-time"), "--local-timezone", "UTC"],
-    "git": [str(BIN / "mcp-server-git")],
-}
+DIRECT = {"time": ("mcp-server-time", "--local-timezone", "UTC"), "git": ("mcp-server-git",)}
 """How to start a reference server without a runner."""
 
 PARTS = (
@@ -133,6 +129,10 @@ def prefix(server: str, tools: Iterable[str]) -> Names:
     return {f"{server}.{tool}" for tool in tools}
 
 
+def direct(server: str) -> list[str]:
+    return forked(*DIRECT[server])
+
+
 def on_node(package: str, *words: str) -> list[str]:
     return [node(), node_file(f"@modelcontextprotocol/{package}/dist/index.js"), *words]
 
@@ -144,7 +144,7 @@ def bridged(directory: Path, command: list[str], transport: str) -> Iterator[str
     config = directory / f"{port}.json"
     config.write_text(json.dumps({"mcpServers": {"one": {"command": command[0], "args": command[1:]}}}))
     words = ["run", str(config), "--transport", transport, "--port", str(port), "--no-banner"]
-    with serving([str(BIN / "fastmcp"), *words], port):
+    with serving(forked("fastmcp", *words), port):
         yield f"127.0.0.1:{port}"
 
 
@@ -168,13 +168,16 @@ def test_contextforge_gateways_show_the_same_tools_and_a_virtual_server_is_a_tas
     reader: Reader, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        time = stack.enter_context(bridged(tmp_path, DIRECT["time"], "sse"))
-        git = stack.enter_context(bridged(tmp_path, DIRECT["git"], "http"))
+        time = stack.enter_context(bridged(tmp_path, direct("time"), "sse"))
+        git = stack.enter_context(bridged(tmp_path, direct("git"), "http"))
         reader.replace("contextforge/export.json", "127.0.0.1:8002", time)
         reader.replace("contextforge/export.json", "127.0.0.1:8003", git)
         url = stack.enter_context(reader.gateway(REPOSITORY_TOKEN="any"))
         reader.follow("docs/how-to/migrate-from-contextforge.md", url)
-        listed = {"local-time": list_tools(DIRECT["time"]), "repository": list_tools(DIRECT["git"])}
+        listed = {
+            "local-time": list_tools(direct("time")),
+            "repository": list_tools(direct("git")),
+        }
         all_shown, shown = list_tools(f"{url}/api/mcp"), list_tools(f"{url}/api/mcp/t/release-notes")
 
     export = json.loads(reader.file("contextforge/export.json").read_text("utf-8"))
@@ -194,8 +197,8 @@ def test_litellm_allowlists_denylists_and_access_groups_hold(reader: Reader, tmp
     ):
         reader.follow("docs/how-to/migrate-from-litellm.md", url)
         listed = {
-            "time": list_tools(DIRECT["time"]),
-            "git": list_tools(DIRECT["git"]),
+            "time": list_tools(direct("time")),
+            "git": list_tools(direct("git")),
             "memory": list_tools(on_node("server-memory")),
             "everything": list_tools(f"http://127.0.0.1:{port}/mcp"),
         }
@@ -225,8 +228,8 @@ def test_mcphub_groups_are_tasks_and_tools_that_were_off_stay_off(reader: Reader
     with reader.gateway(OFFICE_TIMEZONE="UTC", **files) as url:
         reader.follow("docs/how-to/migrate-from-mcphub.md", url)
         listed = {
-            "time": list_tools(DIRECT["time"]),
-            "git": list_tools(DIRECT["git"]),
+            "time": list_tools(direct("time")),
+            "git": list_tools(direct("git")),
             "memory": list_tools(on_node("server-memory")),
         }
         shown = {path: list_tools(f"{url}/api/mcp{path}") for path in ("", "/t/desk", "/t/development")}
@@ -255,7 +258,7 @@ def test_a_fastmcp_proxy_and_the_gateway_show_the_same_tools(
     write_runners(reader.programs)
     monkeypatch.setenv("PATH", str(reader.programs), prepend=":")
     reader.replace("old.toml", "127.0.0.1:8000", f"127.0.0.1:{port}")
-    proxy = [str(BIN / "fastmcp"), "run", str(reader.file("fastmcp/mcp.json"))]
+    proxy = forked("fastmcp", "run", str(reader.file("fastmcp/mcp.json")))
     with (
         serving([*proxy, "--transport", "http", "--port", str(port), "--no-banner"], port),
         reader.gateway() as url,
@@ -273,13 +276,13 @@ def test_a_pile_of_editors_files_is_one_list_without_what_they_switched_off(
     reader: Reader, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
-        time = stack.enter_context(bridged(tmp_path, DIRECT["time"], "http"))
+        time = stack.enter_context(bridged(tmp_path, direct("time"), "http"))
         reader.replace("mcp-json/vscode.json", "127.0.0.1:3001", time)
         url = stack.enter_context(reader.gateway(TIME_TOKEN="any"))
         reader.follow("docs/how-to/migrate-from-mcp-json.md", url)
         listed = {
-            "time": list_tools(DIRECT["time"]),
-            "git": list_tools(DIRECT["git"]) - {"git_reset"},
+            "time": list_tools(direct("time")),
+            "git": list_tools(direct("git")) - {"git_reset"},
             "memory": list_tools(on_node("server-memory")),
             "files": list_tools(on_node("server-filesystem", str(tmp_path))),
         }

@@ -1,13 +1,10 @@
 """The official reference servers as records: those of npm have sessions, those of PyPI are stateless."""
 
 import subprocess
-import sys
-from pathlib import Path
 
+from tests.forked_programs import forked
 from tests.node import node, node_file
 from tests.scenarios.gateway import Json, Site
-
-BIN = Path(sys.executable).parent
 
 
 def everything(site: Site, server_id: str = "everything") -> Json:
@@ -42,8 +39,8 @@ def git(site: Site) -> Json:
     author = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
     for words in (["init", "-q", "-b", "main"], [*author, "commit", "-q", "--allow-empty", "-m", "First"]):
         subprocess.run(["git", *words], cwd=repository, check=True)
-    command = {"command": str(BIN / "mcp-server-git"), "args": ["--repository", str(repository)]}
-    return site.server("git", stdio={**command, "cwd": str(repository)})
+    command, *args = forked("mcp-server-git", "--repository", str(repository))
+    return site.server("git", stdio={"command": command, "args": args, "cwd": str(repository)})
 
 
 def on_node(package: str, *words: str) -> Json:

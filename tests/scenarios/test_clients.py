@@ -19,6 +19,7 @@ from mcp.client.sse import sse_client
 from mcp.types import TextContent
 
 from tests.eventually import eventually_equal
+from tests.forked_programs import forked
 from tests.scenarios import reference
 from tests.scenarios.claude_code import ClaudeCode, claude_name
 from tests.scenarios.gateway import Gateway, Site, run, running
@@ -106,10 +107,9 @@ def sdk(mode: str, *, over_sse: bool = False) -> Callable[[str, Use], Seen]:
 
 
 def fastmcp_cli(url: str, use: Use) -> Seen:
-    fastmcp = str(BIN / "fastmcp")
-    listed = run([fastmcp, "list", url, "--json"])
+    listed = run(forked("fastmcp", "list", url, "--json"))
     called = [
-        run([fastmcp, "call", url, name, *(f"{key}={value}" for key, value in arguments.items()), "--json"])
+        run(forked("fastmcp", "call", url, name, "--json", *(f"{key}={arguments[key]}" for key in arguments)))
         for name, arguments in use.calls.items()
     ]
     texts = [content["text"] for ran in called for content in ran.json["content"]]
