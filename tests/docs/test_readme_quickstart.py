@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +18,7 @@ import pytest
 from tests.docs.documents import ROOT, document
 from tests.docs.gateways import TOOLGATE
 from tests.eventually import eventually
+from tests.forked_programs import forked
 from tests.node import COMPILED_ONCE, MODULES, node
 from tests.scenarios.ports import own_address
 
@@ -34,7 +36,6 @@ MCP_JSON: Final = {
 SUBSTITUTES: Final = {
     # What a network is needed for comes from the locks of the tests instead.
     "pipx": f'[ "$*" = "install ." ] && ln -s "{TOOLGATE}" "$(dirname "$0")/toolgate"',
-    "uvx": f'name=$1; shift; exec "{Path(sys.prefix, "bin")}/$name" "$@"',
     "npx": f'shift; package=$1; shift; exec "{node()}" "{MODULES}/$package/dist/index.js" "$@"',
 }
 
@@ -105,7 +106,8 @@ def stranger(tmp_path: Path) -> Stranger:
     someone = Stranger(tmp_path, own_address())
     for directory in ("bin", "clone", "home/.cursor"):
         (tmp_path / directory).mkdir(parents=True)
-    for name, script in SUBSTITUTES.items():
+    uvx = f'exec {shlex.join(forked())} "$@"'
+    for name, script in {**SUBSTITUTES, "uvx": uvx}.items():
         program = tmp_path / "bin" / name
         program.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
         program.chmod(0o755)

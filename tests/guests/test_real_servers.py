@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+from tests.forked_programs import forked
 from tests.guests.built import example
 from tests.scenarios.gateway import Gateway, Ran, Site, running
-from tests.scenarios.reference import BIN, filesystem
+from tests.scenarios.reference import filesystem
 
 TASK = """task_id = "{name}"
 
@@ -39,7 +40,8 @@ def shown(ran: Ran) -> str:
 
 def test_examples_run_with_real_servers(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    time = {"command": str(BIN / "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+    command, *args = forked("mcp-server-time", "--local-timezone", "UTC")
+    time = {"command": command, "args": args}
     site.place(filesystem(site), site.server("time", stdio=time))
     with running(site) as gateway:
         read = run(

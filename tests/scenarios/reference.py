@@ -1,10 +1,15 @@
 """The official reference servers as records: those of npm have sessions, those of PyPI are stateless."""
 
 import subprocess
+import sys
+from pathlib import Path
 
 from tests.forked_programs import forked
 from tests.node import node, node_file
 from tests.scenarios.gateway import Json, Site
+
+BIN = Path(sys.executable).parent
+"""Where the programs of this environment are."""
 
 
 def everything(site: Site, server_id: str = "everything") -> Json:

@@ -6,13 +6,12 @@ every time. What it says holds what the tools said, which it cannot know otherwi
 
 import json
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.eventually import eventually, eventually_equal
+from tests.forked_programs import forked
 from tests.local_model import local_model
 from tests.scenarios.chat import Chat, put_task, put_upstream
 from tests.scenarios.gateway import Gateway, Json, Site, running
@@ -43,10 +42,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, model: Json) -> Iterator[G
         (papers / name).touch()
     # It is where the files are, so that the question is the same on every machine.
     files = {**on_node("server-filesystem", str(home)), "cwd": str(home)}
-    time = {
-        "command": str(Path(sys.executable).with_name("mcp-server-time")),
-        "args": ["--local-timezone", "UTC"],
-    }
+    command, *args = forked("mcp-server-time", "--local-timezone", "UTC")
+    time = {"command": command, "args": args}
     site.place(
         site.server("files", stdio=files, allowed_tools=["list_directory", "read_text_file"]),
         site.server("time", stdio=time, allowed_tools=["get_current_time"]),

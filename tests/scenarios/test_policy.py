@@ -1,17 +1,16 @@
 """Policy from the command line to open connections: apply, explain, plan, and every client sees it."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from tests.eventually import eventually_equal
+from tests.forked_programs import forked
 from tests.scenarios.clients import UNTRUSTING, ModernClient
 from tests.scenarios.gateway import Gateway, Site, running
 from tests.scenarios.in_process import cli
@@ -25,7 +24,8 @@ APPROVALS = "tools=complain,echo,environment,hang,pid,wait"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     site = Site(tmp_path_factory.mktemp("policy"))
-    clock = {"command": str(Path(sys.executable).with_name("mcp-server-time"))}
+    command, *args = forked("mcp-server-time")
+    clock = {"command": command, "args": args}
     site.place(
         site.stage("desk", APPROVALS, allowed_tools=["echo", "pid", "wait", "hang"]),
         site.server("clock", stdio=clock),
