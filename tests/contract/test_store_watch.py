@@ -12,12 +12,13 @@ from tests.contract.watch_guarantees import Committed, broken_guarantees, events
 from tests.scenarios.soak import rounds
 from toolgate.errors import Compacted, WatchLagged
 from toolgate.model.revisions import ChangeBatch, RecordWrite
-from toolgate.registry.store import WATCH_BUFFER, StoreLimits
+from toolgate.registry.store import StoreLimits
 from toolgate.registry.store.sql_store import PAGE, Store
 
 pytestmark = pytest.mark.anyio
 
-SMALL_BUFFER = 64
+BUFFERS = {"memory": 256, "sqlite": 64, "postgresql": 64}
+"""How many batches a watcher may fall behind. In memory, writers leave watchers fewer turns."""
 
 
 @pytest.fixture
@@ -32,8 +33,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def buffer(engine: str) -> int:
-    """How many batches a watcher may fall behind: fewer where it takes long to write so many."""
-    return WATCH_BUFFER if engine == "memory" else SMALL_BUFFER
+    return BUFFERS[engine]
 
 
 @pytest.fixture
