@@ -16,14 +16,7 @@ from typing import Any, Final, NamedTuple, Never
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolgate.errors import (
-    Forbidden,
-    IssuerUnavailable,
-    NotFound,
-    ToolgateError,
-    TooManyAttempts,
-    Unauthenticated,
-)
+from toolgate import errors
 from toolgate.gateway.auth.identity import Identities
 from toolgate.model.principals import IntegrationState, Role
 from toolgate.registry.records.body import FieldDescriptions
@@ -104,7 +97,7 @@ class ResourceMetadata:
     def metadata(self, called_url: str, path: str) -> Mapping[str, object]:
         """The metadata of `path`; empty: of the whole gateway. Raises NotFound without an issuer."""
         if self.issuer is None:
-            raise NotFound("this gateway accepts no OIDC tokens", hint="send one of its keys")
+            raise errors.NotFound("this gateway accepts no OIDC tokens", hint="send one of its keys")
         return {
             "resource": self._base_url(called_url) + path,
             "authorization_servers": [self.issuer],
@@ -179,7 +172,7 @@ class OidcLogin:
             "client_id": self.client_id,
         }
         if self.redeeming >= self.max_concurrent:
-            raise TooManyAttempts("too many logins are in progress", hint="retry in a moment")
+            raise errors.TooManyAttempts("too many logins are in progress", hint="retry in a moment")
         self.redeeming += 1
         try:
             endpoint = await self._find_endpoint("token_endpoint")
@@ -188,30 +181,30 @@ class OidcLogin:
             if status != 200:
                 reason = response.get("error")
                 detail = f": `{reason}`" if isinstance(reason, str) and _ERROR.fullmatch(reason) else ""
-                raise Unauthenticated(
+                raise errors.Unauthenticated(
                     f"the issuer rejected the authorization code{detail}", hint="log in again"
                 )
             return await self._find_usable_token(response)
         except FetchFailed as exc:
-            raise IssuerUnavailable(f"cannot get a token from the issuer: {exc}") from exc
+            raise errors.IssuerUnavailable(f"cannot get a token from the issuer: {exc}") from exc
         finally:
             self.redeeming -= 1
 
     async def _find_usable_token(self, document: dict[str, Any]) -> LoginToken:
-        problems: list[ToolgateError] = []
+        problems: list[errors.ToolgateError] = []
         for token in map(document.get, _TOKENS):
             if isinstance(token, str):
                 try:
                     proof = await self.identities.verify_token(token)
-                except (Unauthenticated, Forbidden) as exc:
+                except (errors.Unauthenticated, errors.Forbidden) as exc:
                     problems.append(exc)
                 else:
                     return LoginToken(token, int((proof.expires_at_s or 0) - time.time()))
         for problem in problems:
-            if isinstance(problem, Forbidden):  # a valid token without a role: the most helpful error
+            if isinstance(problem, errors.Forbidden):  # a valid token without a role: the most helpful error
                 raise problem
         why = f": {problems[0]}" if problems else ""
-        raise Unauthenticated(
+        raise errors.Unauthenticated(
             f"the issuer returned no token that is valid for this gateway{why}",
             hint="configure it to put `oidc.audience` into the `aud` claim; see `docs/how-to/console.md`",
         )
@@ -228,13 +221,13 @@ class OidcLogin:
                     ttl_s = METADATA_RETRY_S
                 self._refresh_at_s = self.clock_s() + ttl_s
         if self._metadata is None:
-            raise IssuerUnavailable("cannot read the issuer's metadata, so its login page is unknown")
+            raise errors.IssuerUnavailable("cannot read the issuer's metadata, so its login page is unknown")
         url = self._metadata.get(name)
         try:
             # Browsers are sent there, too, so only a secure web address is accepted.
             parse_secure_target(url if isinstance(url, str) else "")
         except EgressRefused as exc:
-            raise IssuerUnavailable(f"the issuer's metadata has no usable `{name}`: {exc}") from exc
+            raise errors.IssuerUnavailable(f"the issuer's metadata has no usable `{name}`: {exc}") from exc
         return str(url)
 
 
@@ -245,4 +238,6 @@ class NoOidcLogin:
         return None
 
     async def redeem(self, *_args: object, **_kwargs: object) -> Never:
-        raise NotFound("this gateway has no browser login", hint="set `oidc.client_id`, or log in with a key")
+        raise errors.NotFound(
+            "this gateway has no browser login", hint="set `oidc.client_id`, or log in with a key"
+        )

@@ -14,16 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.audit.events import ApprovalRecorded, ApprovalStep
 from toolgate.audit.log.writer import AuditLog
-from toolgate.errors import (
-    ApprovalDenied,
-    ApprovalRequired,
-    InvalidArguments,
-    ServerBusy,
-    ServerUnavailable,
-    ToolgateError,
-)
 from toolgate.gateway.call import ADMITTED, Admission, CallContext, Denial, elicitation
 from toolgate.gateway.scope.caller import Caller
 from toolgate.gateway.scope.routes import Route
@@ -62,7 +55,7 @@ def parse_approval_arguments(
         shown = redaction.redact_for_approver(members, len(canonical))
         return ApprovalArguments(hashlib.sha256(canonical).hexdigest(), shown)
     except (ValueError, RecursionError) as exc:
-        raise InvalidArguments(f"`arguments` cannot be read: {exc}") from exc
+        raise errors.InvalidArguments(f"`arguments` cannot be read: {exc}") from exc
 
 
 def _unambiguous_members(pairs: list[tuple[str, Any]]) -> Members:
@@ -117,7 +110,7 @@ class ApprovalStage:
             self._record(request, "used", verdict.approval_id)
             return ADMITTED
         if verdict.outcome == "full":
-            raise ServerBusy(
+            raise errors.ServerBusy(
                 "too many calls are waiting for an approval",
                 hint="ask an approver to decide them; `toolgate approvals list` shows them",
             )
@@ -166,21 +159,21 @@ class ApprovalStage:
                 verdict = await self.service.request(request, new_id=new_id)
             else:
                 verdict = await self.service.settle(request, decision, new_id=new_id)
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             raise _approvals_unavailable() from exc
         if verdict.outcome == "asked":
             self._record(request, "asked", verdict.approval_id)
         return verdict
 
-    def _denial_error(self, request: ApprovalRequest, verdict: ApprovalVerdict) -> ToolgateError:
+    def _denial_error(self, request: ApprovalRequest, verdict: ApprovalVerdict) -> errors.ToolgateError:
         approval_id, tool = verdict.approval_id, f"`{request.server_id}.{request.tool}`"
         if verdict.outcome == "denied":
-            return ApprovalDenied(
+            return errors.ApprovalDenied(
                 f"an approver denied this call of {tool}: {verdict.reason or 'no reason given'}",
                 data={"approval_id": approval_id, "reason": verdict.reason},
             )
         url = f"{self.console_url or verdict.console_url}{APPROVALS_PAGE}{approval_id}"
-        return ApprovalRequired(
+        return errors.ApprovalRequired(
             f"a person must approve this call of {tool} first: approval `{approval_id}` is pending",
             hint=f"ask an approver to run `toolgate approvals approve {approval_id}` or open `{url}`; then "
             "repeat the same call",
@@ -209,8 +202,8 @@ def build_approval_event(
     )
 
 
-def _approvals_unavailable() -> ServerUnavailable:
-    return ServerUnavailable(
+def _approvals_unavailable() -> errors.ServerUnavailable:
+    return errors.ServerUnavailable(
         "this call needs an approval, and the approval service on the control plane cannot be reached",
         hint="retry when this node reaches the control plane; its log shows the error",
     )

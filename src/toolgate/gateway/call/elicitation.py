@@ -15,15 +15,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired
-from toolgate.errors import (
-    InputNotGiven,
-    InputStateRefused,
-    MissingCapability,
-    ServerUnavailable,
-    SessionLimit,
-    ToolgateError,
-)
 from toolgate.model.approvals import ApprovalRequest
 from toolgate.model.json_text import UNREADABLE, decode_members, encode_raw, escape_invisible, format_json
 from toolgate.model.protocol import CAPABILITY_OF
@@ -106,18 +99,18 @@ def check_inputs(capabilities: bytes, needed: InputRequired) -> None:
             raise missing_capability(one.method, bytes(one.params))
 
 
-def missing_capability(method: str, params: bytes) -> MissingCapability:
+def missing_capability(method: str, params: bytes) -> errors.MissingCapability:
     """The error for a server that requests something its client did not declare."""
     name = CAPABILITY_OF.get(method, method)
     is_page = name == "elicitation" and can_respond(b'{"elicitation":{"url":{}}}', method, params)
-    return MissingCapability(
+    return errors.MissingCapability(
         f"the server requires a client with the capability `{name}`",
         data={"requiredCapabilities": {name: {"url": {}} if is_page else {}}},
     )
 
 
-def too_many_rounds() -> ServerUnavailable:
-    return ServerUnavailable(f"the server required input more than {MAX_ROUNDS} times in one call")
+def too_many_rounds() -> errors.ServerUnavailable:
+    return errors.ServerUnavailable(f"the server required input more than {MAX_ROUNDS} times in one call")
 
 
 async def _request_all(client: ClientChannel, requests: Mapping[str, _InputRequest]) -> Params:
@@ -128,7 +121,7 @@ async def _request_all(client: ClientChannel, requests: Mapping[str, _InputReque
                 for key, one in requests.items()
             }
     except TimeoutError as exc:
-        raise InputNotGiven(
+        raise errors.InputNotGiven(
             f"the client did not respond to the server's input request within {CALL_CEILING_S:g} s"
         ) from exc
     responses: Params = {}
@@ -136,23 +129,23 @@ async def _request_all(client: ClientChannel, requests: Mapping[str, _InputReque
         rpc = task.result()
         if rpc.result is None:
             reason = parse_error(rpc.error).message[:_MAX_QUOTED] or "no reason given"
-            raise InputNotGiven(f"the client rejected the server's input request: {reason}")
+            raise errors.InputNotGiven(f"the client rejected the server's input request: {reason}")
         responses[key] = msgspec.Raw(rpc.result)
     return responses
 
 
 def _parse_requests(needed: InputRequired) -> dict[str, _InputRequest]:
     if len(needed.input_requests) > MAX_INPUTS:
-        raise ServerUnavailable(f"the server sent more than {MAX_INPUTS} input requests at once")
+        raise errors.ServerUnavailable(f"the server sent more than {MAX_INPUTS} input requests at once")
     requests = {}
     for key, raw in needed.input_requests.items():
         try:
             request = requests[key] = _decode_request(raw)
             decode_members(request.params)
         except UNREADABLE as exc:
-            raise ServerUnavailable("the server sent an invalid input request") from exc
+            raise errors.ServerUnavailable("the server sent an invalid input request") from exc
         if request.method not in CAPABILITY_OF:
-            raise ServerUnavailable(
+            raise errors.ServerUnavailable(
                 f"the server sent an input request with the unsupported method `{request.method[:80]}`"
             )
     return requests
@@ -258,7 +251,7 @@ class ParkableCall:
     _numbers: Iterator[int] = field(default_factory=lambda: count(1), init=False)
     _listener: Notify | None = field(default=None, init=False)
     _woken: asyncio.Future[None] | None = field(default=None, init=False)
-    _failure: ToolgateError | None = field(default=None, init=False)
+    _failure: errors.ToolgateError | None = field(default=None, init=False)
     _task: asyncio.Task[ServerResponse] | None = field(default=None, init=False)
 
     def notify(self, method: str, params: bytes) -> None:
@@ -355,7 +348,7 @@ class ParkedCalls:
         """Continue a parked call. Raises InputStateRefused for an invalid handle."""
         parked = self._parked.get(handle)
         if parked is None or parked[0].credential != credential:
-            raise InputStateRefused(
+            raise errors.InputStateRefused(
                 "this node has no parked call that waits for this input",
                 hint="it has ended, or another node has it: send the request again without `requestState`",
             )
@@ -385,7 +378,7 @@ class ParkedCalls:
             or sum(own_sizes) + call.size > MAX_PARKED_BYTES_EACH
         ):
             call.cancel()
-            raise SessionLimit(
+            raise errors.SessionLimit(
                 "too many calls are waiting for input",
                 hint="respond to pending input requests or cancel them",
             )

@@ -10,15 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.find_tools import CALL_TOOL, parse_target
-from toolgate.errors import (
-    InvalidParams,
-    MethodNotFound,
-    ToolgateError,
-    UnknownPrompt,
-    UnknownResource,
-    UnknownTool,
-)
 from toolgate.gateway.scope.routes import FIND_ROUTES, Route, alias_of, caller_name
 from toolgate.gateway.scope.view import View
 from toolgate.model.json_text import decode_members, describe_ambiguity, encode_raw, find_clash
@@ -37,7 +30,7 @@ class RequestTarget(NamedTuple):
     name: str
     """The name for the audit log, as the caller wrote it."""
     route: Route | None
-    unknown: ToolgateError
+    unknown: errors.ToolgateError
     """The error for the caller if `route` is None."""
 
 
@@ -50,19 +43,19 @@ def find_target(view: View, method: str, params: Params) -> RequestTarget:
     if method == "resources/read":
         return _find_resource(view, params)
     if method != "completion/complete":
-        raise MethodNotFound(f"no method `{method}`")
+        raise errors.MethodNotFound(f"no method `{method}`")
     try:
         ref = decode_members(params.get("ref", b""))
     except msgspec.DecodeError as exc:
-        raise InvalidParams("`ref` must be an object") from exc
+        raise errors.InvalidParams("`ref` must be an object") from exc
     kind = _required_text(ref, "type")
     if kind not in {"ref/prompt", "ref/resource"}:
-        raise InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
+        raise errors.InvalidParams("`ref.type` must be `ref/prompt` or `ref/resource`")
     target = _find_prompt(view, ref) if kind == "ref/prompt" else _find_resource(view, ref)
     ref.pop("uri" if kind == "ref/prompt" else "name", None)  # policy decided on the other one
     params["ref"] = encode_raw(ref)
     if not _is_object(params.get("argument")):
-        raise InvalidParams("`argument` must be an object")
+        raise errors.InvalidParams("`argument` must be an object")
     return target
 
 
@@ -77,7 +70,7 @@ def _find_tool(view: View, members: Params) -> RequestTarget:
         route = view.tools.get(name)
     else:  # the gateway runs these itself
         route = FIND_ROUTES[name]
-    return RequestTarget(name, route, UnknownTool(f"Unknown tool: {name}"))
+    return RequestTarget(name, route, errors.UnknownTool(f"Unknown tool: {name}"))
 
 
 def _find_prompt(view: View, members: Params) -> RequestTarget:
@@ -85,7 +78,7 @@ def _find_prompt(view: View, members: Params) -> RequestTarget:
     route = view.prompts.get(name)
     if route is not None:
         members["name"] = route.upstream_name
-    return RequestTarget(PROMPT + name, route, UnknownPrompt(f"Unknown prompt: {name}"))
+    return RequestTarget(PROMPT + name, route, errors.UnknownPrompt(f"Unknown prompt: {name}"))
 
 
 def _find_resource(view: View, members: Params) -> RequestTarget:
@@ -93,16 +86,18 @@ def _find_resource(view: View, members: Params) -> RequestTarget:
     route = view.find_resource(uri)
     if route is not None:
         members["uri"] = route.upstream_name
-    return RequestTarget(RESOURCE + uri, route, UnknownResource("Resource not found", data={"uri": uri}))
+    return RequestTarget(
+        RESOURCE + uri, route, errors.UnknownResource("Resource not found", data={"uri": uri})
+    )
 
 
 def _required_text(members: Params, key: str) -> str:
     try:
         text = _decode_text(members.get(key, b""))
     except msgspec.DecodeError as exc:
-        raise InvalidParams(f"`{key}` must be a string") from exc
+        raise errors.InvalidParams(f"`{key}` must be a string") from exc
     if not text:
-        raise InvalidParams(f"`{key}` is empty")
+        raise errors.InvalidParams(f"`{key}` is empty")
     return text
 
 
@@ -150,18 +145,18 @@ def _requires_arguments(route: Route) -> bool:
 def find_current_route(view: View, route: Route) -> Route:
     """The same route in `view`. Raises the error of an unknown name if it is gone."""
     kind = kind_of(route.name)
-    unknown: ToolgateError
+    unknown: errors.ToolgateError
     if kind == RESOURCE:
         current = view.find_resource(alias_of(route.server_id, route.upstream_uri))
-        unknown = UnknownResource("resource not found")
+        unknown = errors.UnknownResource("resource not found")
     elif kind == PROMPT:
         same = (one for one in view.prompts.values() if one.name == route.name)
         current = next((one for one in same if one.server_id == route.server_id), None)
-        unknown = UnknownPrompt(f"Unknown prompt: {route.name[len(kind) :]}")
+        unknown = errors.UnknownPrompt(f"Unknown prompt: {route.name[len(kind) :]}")
     else:
         name = caller_name(view.caller, ToolRef(route.server_id, route.name))
         current = view.tools.get(name)
-        unknown = UnknownTool(f"Unknown tool: {name}")
+        unknown = errors.UnknownTool(f"Unknown tool: {name}")
     if current is None:
         raise unknown
     return current

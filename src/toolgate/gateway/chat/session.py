@@ -16,27 +16,11 @@ from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
+from toolgate import errors
 from toolgate.catalog.encoding import InputRequired, adapt_result
+from toolgate.chat import tool_calls
 from toolgate.chat.model_completion import count_reported_tokens, is_usage_only, request_usage
-from toolgate.chat.tool_calls import (
-    TOOL_ERROR,
-    CallError,
-    ToolCall,
-    cut_text,
-    describe_error,
-    render_error,
-    render_result,
-)
 from toolgate.chat.tool_loop import Action, Finish, PromptModel, RefuseTool, RunTool, RunTools, ToolLoop
-from toolgate.errors import (
-    CallCancelled,
-    CallTimedOut,
-    InputNotGiven,
-    InvalidArguments,
-    ModelTimedOut,
-    ModelUnavailable,
-    ToolgateError,
-)
 from toolgate.gateway.call.audit_trail import SessionTotals
 from toolgate.gateway.call.quota import QuotaLeases
 from toolgate.gateway.chat.scope import ChatScope, guess_tool_name
@@ -131,7 +115,7 @@ class ChatContext:
 class ModelTurn(NamedTuple):
     """The parts of a model's response that the loop needs."""
 
-    calls: tuple[ToolCall, ...]
+    calls: tuple[tool_calls.ToolCall, ...]
     has_text: bool
 
 
@@ -139,7 +123,7 @@ class ChatOutcome(NamedTuple):
     """How a chat ended."""
 
     finish: Finish
-    handed: tuple[ToolCall, ...] = ()
+    handed: tuple[tool_calls.ToolCall, ...] = ()
     """Calls of the client's own functions, which it runs itself."""
 
 
@@ -156,7 +140,7 @@ class ChatSession(ABC):
         """Prompt the model, and add its response to the history."""
 
     @abstractmethod
-    def add_result(self, call: ToolCall, content: str) -> None:
+    def add_result(self, call: tool_calls.ToolCall, content: str) -> None:
         """Add the result of one call of the last response to the history. Each call gets exactly one."""
 
     async def on_tool_event(self, event: ToolEvent) -> None:  # noqa: B027, most sessions ignore events
@@ -173,12 +157,12 @@ class ChatSession(ABC):
         Raises as `prompt`. At the deadline, it stops waiting for the model and cancels running calls; each
         of them still gets a result. It always records the totals.
         """
-        context, totals, ended_by = self.context, self._totals, CallCancelled.code
+        context, totals, ended_by = self.context, self._totals, errors.CallCancelled.code
         gateway = context.gateway
         try:
             outcome = await self._run_loop()
             ended_by = outcome.finish.reason
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             ended_by = exc.code
             raise
         finally:
@@ -189,7 +173,7 @@ class ChatSession(ABC):
         gateway.metrics.chat_rounds.add(self.loop.rounds)
         return outcome
 
-    async def run_tools(self, steps: Sequence[RunTool | RefuseTool]) -> list[tuple[ToolCall, str]]:
+    async def run_tools(self, steps: Sequence[RunTool | RefuseTool]) -> list[tuple[tool_calls.ToolCall, str]]:
         """Run the steps concurrently. Returns each call and the text for the model, in their order."""
         slots = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
         async with asyncio.TaskGroup() as tasks:
@@ -199,7 +183,7 @@ class ChatSession(ABC):
     async def _run_loop(self) -> ChatOutcome:
         loop = self.loop
         action: Action = loop.start()
-        handed: tuple[ToolCall, ...] = ()
+        handed: tuple[tool_calls.ToolCall, ...] = ()
         while not isinstance(action, Finish):
             if isinstance(action, RunTools):
                 handed = action.handed
@@ -221,13 +205,15 @@ class ChatSession(ABC):
         upstream_id = context.scope.upstream.upstream_id
         upstream = context.gateway.snapshot.chat_upstreams.get(upstream_id)
         if upstream is None or not upstream.enabled:
-            raise ModelUnavailable(f"chat upstream `{upstream_id}` was removed or disabled during the chat")
+            raise errors.ModelUnavailable(
+                f"chat upstream `{upstream_id}` was removed or disabled during the chat"
+            )
         if clock() >= context.deadline_s:
             return None  # do not send it: models charge for each request
         try:
             async with asyncio.timeout_at(context.deadline_s):
                 return await self.prompt(action)
-        except (TimeoutError, ModelTimedOut):
+        except (TimeoutError, errors.ModelTimedOut):
             if clock() < context.deadline_s:
                 raise
             return None
@@ -236,10 +222,10 @@ class ChatSession(ABC):
         context, clock, call = self.context, asyncio.get_running_loop().time, step.call
         if isinstance(step, RefuseTool):
             name = guess_tool_name(context.gateway.snapshot, call.name)
-            with suppress(ToolgateError):  # a caller without a scope has no tool, either
+            with suppress(errors.ToolgateError):  # a caller without a scope has no tool, either
                 view = context.gateway.view_for_call(context.scope.caller)
                 context.gateway.record_unmade(view, name, trace=context.trace, code=step.error.code)
-            content = render_error(step.error)
+            content = tool_calls.render_error(step.error)
             refused = ToolEvent("tool_refused", call.call_id, name, ok=False, ms=0, code=step.error.code)
             await self.on_tool_event(refused._replace(arguments=call.arguments, content=content))
             return content
@@ -253,7 +239,7 @@ class ChatSession(ABC):
                 await self.on_tool_event(ended._replace(arguments=call.arguments, content=content))
                 return content
         except TimeoutError:
-            return _render_failure(CallTimedOut("the time for the whole chat is used up", hint=""))[0]
+            return _render_failure(errors.CallTimedOut("the time for the whole chat is used up", hint=""))[0]
 
     async def _call_tool(self, step: RunTool) -> tuple[str, str]:
         caller_tool = self.context.caller_tools.get(step.name.removeprefix(CALLER_TOOL_PREFIX))
@@ -264,15 +250,17 @@ class ChatSession(ABC):
                 ToolEvent("tool_started", call.call_id, step.name, arguments=call.arguments)
             )
             if caller_tool is not None and step.name.startswith(CALLER_TOOL_PREFIX):
-                return cut_text(await caller_tool(step.arguments), max_bytes), ""
+                return tool_calls.cut_text(await caller_tool(step.arguments), max_bytes), ""
             return _render_response(await self._call_server(step), max_bytes)
         except CallerToolFailed as exc:
-            error = CallError(code="tool_exec_failed", message=str(exc), retryable=False)
-            return render_error(error), error.code
+            error = tool_calls.CallError(code="tool_exec_failed", message=str(exc), retryable=False)
+            return tool_calls.render_error(error), error.code
         except InputRequired:
-            failure = InputNotGiven("the tool requests input from its user, and a chat cannot elicit any")
+            failure = errors.InputNotGiven(
+                "the tool requests input from its user, and a chat cannot elicit any"
+            )
             return _render_failure(failure)
-        except ToolgateError as exc:
+        except errors.ToolgateError as exc:
             return _render_failure(exc)
 
     async def _call_server(self, step: RunTool) -> ServerResponse:
@@ -286,16 +274,16 @@ class ChatSession(ABC):
                 params = {"arguments": msgspec.Raw(step.arguments)}
                 return await context.gateway.call(view, step.name, params, trace=trace)
         except TimeoutError as exc:
-            raise CallTimedOut(f"the tool returned no result within {timeout_ms} ms") from exc
+            raise errors.CallTimedOut(f"the tool returned no result within {timeout_ms} ms") from exc
 
 
-def parse_server_error(raw: bytes | None) -> CallError:
+def parse_server_error(raw: bytes | None) -> tool_calls.CallError:
     """Convert the JSON-RPC error of a server into an error for the model."""
     error = parse_error(raw)
     is_about_arguments = error.code == _INVALID_PARAMS
-    code = InvalidArguments.code if is_about_arguments else TOOL_ERROR
+    code = errors.InvalidArguments.code if is_about_arguments else tool_calls.TOOL_ERROR
     message = error.message[:_MAX_QUOTED] or "the server returned an error without a message"
-    return CallError(code=code, message=message, retryable=is_about_arguments)
+    return tool_calls.CallError(code=code, message=message, retryable=is_about_arguments)
 
 
 def _render_response(response: ServerResponse, max_bytes: int) -> tuple[str, str]:
@@ -303,15 +291,15 @@ def _render_response(response: ServerResponse, max_bytes: int) -> tuple[str, str
     members = response.rpc.members
     if members is None:
         error = parse_server_error(response.rpc.error)
-        return render_error(error), error.code
+        return tool_calls.render_error(error), error.code
     if response.revision != "legacy":  # remove members that only the stateless revision has
         members = decode_members(adapt_result(members, upstream=response.revision, client="legacy"))
-    text, is_error = render_result(members, max_bytes=max_bytes)
-    return text, TOOL_ERROR if is_error else ""
+    text, is_error = tool_calls.render_result(members, max_bytes=max_bytes)
+    return text, tool_calls.TOOL_ERROR if is_error else ""
 
 
-def _render_failure(exc: ToolgateError) -> tuple[str, str]:
-    return render_error(describe_error(exc)), exc.code
+def _render_failure(exc: errors.ToolgateError) -> tuple[str, str]:
+    return tool_calls.render_error(tool_calls.describe_error(exc)), exc.code
 
 
 @dataclass(frozen=True, slots=True)
