@@ -24,15 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from toolgate import __version__
 from toolgate.errors import ToolgateError
-from toolgate.telemetry.spans import (
-    NO_ATTRIBUTES,
-    TRACEPARENT,
-    TRACESTATE,
-    Attributes,
-    AttributeValue,
-    ExportRejected,
-    SpanRole,
-)
+from toolgate.telemetry import spans
 
 MAX_QUEUED_SPANS: Final = 4_096
 """Spans in the queue; further ones are dropped."""
@@ -45,7 +37,7 @@ MAX_CARRIED_CHARS: Final = 512
 """Limit of a `traceparent` or `tracestate`: the length of `tracestate` that implementations must
 propagate."""
 
-_KINDS: Final[Mapping[SpanRole, otel.SpanKind]] = {
+_KINDS: Final[Mapping[spans.SpanRole, otel.SpanKind]] = {
     "server": otel.SpanKind.SERVER,
     "client": otel.SpanKind.CLIENT,
     "internal": otel.SpanKind.INTERNAL,
@@ -72,7 +64,7 @@ class _SpanHandle:
     def __init__(self, span: otel.Span) -> None:
         self._span = span
 
-    def note(self, name: str, value: AttributeValue) -> None:
+    def note(self, name: str, value: spans.AttributeValue) -> None:
         if self._span.is_recording():
             self._span.set_attribute(name, value)
 
@@ -126,7 +118,9 @@ class OtelTracer:
     def current(self) -> _SpanHandle:
         return _SpanHandle(otel.get_current_span())
 
-    def span(self, name: str, kind: SpanRole = "internal", notes: Attributes = NO_ATTRIBUTES) -> _ActiveSpan:
+    def span(
+        self, name: str, kind: spans.SpanRole = "internal", notes: spans.Attributes = spans.NO_ATTRIBUTES
+    ) -> _ActiveSpan:
         return _ActiveSpan(
             self._tracer.start_span(
                 name,
@@ -139,7 +133,7 @@ class OtelTracer:
 
     @contextmanager
     def continued(self, carried: Mapping[str, str]) -> Iterator[None]:
-        bounded = {name: carried[name] for name in (TRACEPARENT, TRACESTATE) if name in carried}
+        bounded = {name: carried[name] for name in (spans.TRACEPARENT, spans.TRACESTATE) if name in carried}
         fits = all(len(value) <= MAX_CARRIED_CHARS for value in bounded.values())
         token = attach(_WIRE.extract(bounded if fits else {}, Context()))
         try:
@@ -224,7 +218,7 @@ class SpanQueue(SpanProcessor):
         for attempt in range(1, tries + 1):
             try:
                 await self._send(body)
-            except ExportRejected as exc:
+            except spans.ExportRejected as exc:
                 if not self._is_failing:  # the first failure of an outage
                     _log.warning("cannot send traces to the collector: %s", exc)
                 self._is_failing = True

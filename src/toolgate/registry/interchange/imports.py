@@ -15,18 +15,10 @@ from typing import Any, Final, Literal
 from toolgate.errors import InvalidRecord
 from toolgate.lazy_modules import load_lazily
 from toolgate.registry.files.documents import parse_toml
-from toolgate.registry.interchange import server_json
+from toolgate.registry.interchange import other_gateways, server_json
 from toolgate.registry.interchange.definitions import MAX_LABEL, ImportResult
 from toolgate.registry.interchange.docker_catalog import is_docker_catalog, parse_docker_catalog
 from toolgate.registry.interchange.mcp_servers import parse_mcp_servers
-from toolgate.registry.interchange.other_gateways import (
-    is_agentgateway,
-    is_contextforge,
-    is_litellm,
-    parse_agentgateway,
-    parse_contextforge,
-    parse_litellm,
-)
 from toolgate.registry.interchange.server_json import Json
 
 ImportFormat = Literal[
@@ -135,9 +127,9 @@ class _Format:
 _FORMATS: Final = (
     _Format("registry", lambda first: "server_id" in first, _parse_records),
     _Format("docker", is_docker_catalog, parse_docker_catalog),
-    _Format("contextforge", is_contextforge, parse_contextforge),
-    _Format("litellm", is_litellm, parse_litellm),
-    _Format("agentgateway", is_agentgateway, parse_agentgateway),
+    _Format("contextforge", other_gateways.is_contextforge, other_gateways.parse_contextforge),
+    _Format("litellm", other_gateways.is_litellm, other_gateways.parse_litellm),
+    _Format("agentgateway", other_gateways.is_agentgateway, other_gateways.parse_agentgateway),
     _Format("server.json", _is_server_json, _parse_server_json),
     _Format(
         "mcpServers", lambda first: not {"mcpServers", "servers", "mcp"}.isdisjoint(first), parse_mcp_servers

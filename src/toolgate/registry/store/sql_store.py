@@ -33,15 +33,9 @@ from toolgate.registry.store import (
     KEEP_LOG_REVISIONS,
     WATCH_BUFFER,
     StoreLimits,
+    side_tables,
 )
 from toolgate.registry.store.export import ExportProgress, ExportSummary, write_export
-from toolgate.registry.store.side_tables import (
-    Catalog,
-    EndedSessions,
-    PinnedDefinitions,
-    QuotaLedger,
-    Reports,
-)
 
 ReadLog = Callable[[int, int], Awaitable[Sequence[ChangeBatch]]]
 """Reads the batches with `after < revision <= upto` that the log still has, in order."""
@@ -68,13 +62,13 @@ class Store:
         """The identity of the history: another epoch is another history, whatever its revisions."""
         self._hub = WatchHub(self._read_log, self._read_digest, start=head, buffer=limits.watch_buffer)
         shared = (transactions, self._read_clock_ms)
-        self.reports = Reports(*shared)
-        self.catalog = Catalog(transactions, lambda _: clock_ms())
-        self.pinned = PinnedDefinitions(*shared)
+        self.reports = side_tables.Reports(*shared)
+        self.catalog = side_tables.Catalog(transactions, lambda _: clock_ms())
+        self.pinned = side_tables.PinnedDefinitions(*shared)
         self.invocations = Invocations(*shared, limits.queue)
         self.approvals = Approvals(*shared, limits.approvals)
-        self.spending = QuotaLedger(*shared)
-        self.ended_sessions = EndedSessions(*shared, limits.max_ended_sessions)
+        self.spending = side_tables.QuotaLedger(*shared)
+        self.ended_sessions = side_tables.EndedSessions(*shared, limits.max_ended_sessions)
 
     @property
     def revision(self) -> int:

@@ -23,31 +23,12 @@ from toolgate.model.servers import EMPTY, HttpEndpoint
 from toolgate.model.tools import Revision
 from toolgate.redaction.credentials import collect_endpoint_credentials
 from toolgate.telemetry.spans import TRACE_HEADERS, TRACEPARENT
-from toolgate.upstream.connection import messages
-from toolgate.upstream.connection.contract import (
-    SHARED_CAPABILITIES,
-    Params,
-    RpcResponse,
-    ServerInfo,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract, messages
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.secrets import Secrets
-from toolgate.upstream.http.client_connection import (
-    DEFAULT_LIMITS,
-    ExchangeTimedOut,
-    HttpFailure,
-    HttpLimits,
-    HttpResponse,
-)
+from toolgate.upstream.http import client_connection, responses
 from toolgate.upstream.http.connection_pool import HttpPool
 from toolgate.upstream.http.egress import Egress, EgressRefused, HttpTarget, parse_target
-from toolgate.upstream.http.responses import (
-    PendingResponse,
-    RequestRejected,
-    ResponseMissing,
-    parse_retry_after_s,
-)
 
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _MAX_CACHED_HEADS: Final = 1024  # a choice: more than most servers have tools; then all are dropped
@@ -150,10 +131,10 @@ def _encode_lines(headers: Mapping[str, str]) -> bytes:
 
 def _check_own(headers: Mapping[str, str]) -> None:
     for name in _find_invalid(headers):
-        raise StartFailed(f"header `{name}` cannot be sent: not an HTTP header", fatal=True)
+        raise contract.StartFailed(f"header `{name}` cannot be sent: not an HTTP header", fatal=True)
     for name in headers:
         if is_reserved_header(name):
-            raise StartFailed(f"header `{name}` is set by the gateway itself", fatal=True)
+            raise contract.StartFailed(f"header `{name}` is set by the gateway itself", fatal=True)
 
 
 def _check_mirrored(headers: Mapping[str, str]) -> None:
@@ -190,20 +171,20 @@ class EndpointResolver:
 
     secrets: Secrets
     egress: Egress
-    limits: HttpLimits = DEFAULT_LIMITS
+    limits: client_connection.HttpLimits = client_connection.DEFAULT_LIMITS
     tls: ssl.SSLContext | None = None
     """Holds the trusted authorities; by default, the system's."""
 
     def resolve(self, endpoint: HttpEndpoint | None) -> ResolvedEndpoint:
         """Resolve the `http` part of a record. Raises StartFailed. The caller closes the pool."""
         if endpoint is None:
-            raise StartFailed("its record has no `http` part", fatal=True)
+            raise contract.StartFailed("its record has no `http` part", fatal=True)
         url, headers = self.secrets.expand(endpoint.url), self.secrets.build_http_headers(endpoint)
         try:
             target = parse_target(url)
             self.egress.check_literal(target)
         except EgressRefused as exc:
-            raise StartFailed(str(exc), fatal=True) from exc
+            raise contract.StartFailed(str(exc), fatal=True) from exc
         pool = HttpPool(target, self.egress, tls=self.tls, limits=self.limits)
         credentials = tuple(collect_endpoint_credentials(endpoint, url, headers))
         return ResolvedEndpoint(url, target, headers, credentials, pool)
@@ -221,7 +202,7 @@ class StreamableEndpoint:
     heads: RequestHeads
     redactor: messages.Redactor
     numbers: Iterator[int]
-    capabilities: bytes = SHARED_CAPABILITIES
+    capabilities: bytes = contract.SHARED_CAPABILITIES
 
 
 class _ProtocolVersion(msgspec.Struct, rename="camel"):
@@ -236,7 +217,7 @@ class HttpNegotiation:
     session: HttpSession | None = None
     """The result of the handshake, if the server is session-based."""
 
-    async def run(self, *, known_revision: Revision | None, timeout_s: float) -> ServerInfo:
+    async def run(self, *, known_revision: Revision | None, timeout_s: float) -> contract.ServerInfo:
         """Raises StartFailed, and TimeoutError."""
         capabilities = self._endpoint.capabilities
         async with asyncio.timeout(timeout_s):
@@ -244,65 +225,65 @@ class HttpNegotiation:
                 self._request, self._notify, known_revision=known_revision, capabilities=capabilities
             )
 
-    async def _request(self, method: str, params: Params, timeout_s: float) -> RpcResponse:
+    async def _request(self, method: str, params: contract.Params, timeout_s: float) -> contract.RpcResponse:
         heads = self._endpoint.heads
         head = heads.initialize() if method == "initialize" else heads.stateless(method)
         number = next(self._endpoint.numbers)
-        pending = PendingResponse(b"%d" % number, None)
+        pending = responses.PendingResponse(b"%d" % number, None)
         try:
             body = messages.encode_request(number, method, params)
             http_response = await self._send(head, body, timeout_s, pending)
             response = messages.parse_response(pending.parse(http_response))
-        except RequestRejected as exc:
+        except responses.RequestRejected as exc:
             return interpret_rejection(exc)
-        except ResponseMissing as exc:
+        except responses.ResponseMissing as exc:
             return messages.build_error(0, str(exc))
         if method == "initialize" and response.result is not None:
             self.session = _parse_session(response.result, http_response)
         return response
 
-    async def _notify(self, method: str, params: Params) -> None:
+    async def _notify(self, method: str, params: contract.Params) -> None:
         assert self.session is not None  # only a handshake sends a notification
         head = self._endpoint.heads.in_session(self.session)
         response = await self._send(head, messages.encode_notification(method, params), _NOTIFY_TIMEOUT_S)
         if response.status >= 300:
             reason = f"it responded to `{method}` with status {response.status}"
-            raise StartFailed(reason, retry_after_s=parse_retry_after_s(response))
+            raise contract.StartFailed(reason, retry_after_s=responses.parse_retry_after_s(response))
 
     async def _send(
-        self, head: bytes, body: bytes, timeout_s: float, pending: PendingResponse | None = None
-    ) -> HttpResponse:
+        self, head: bytes, body: bytes, timeout_s: float, pending: responses.PendingResponse | None = None
+    ) -> client_connection.HttpResponse:
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             # A negotiation has no effect, so it may be repeated if the server has closed the connection.
             request = with_body(head, body)
             return await self._endpoint.pool.send_repeatable(request, deadline=deadline, sink=pending)
-        except ExchangeTimedOut as exc:
-            raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
-        except HttpFailure as exc:
-            raise StartFailed(str(exc)) from exc
+        except client_connection.ExchangeTimedOut as exc:
+            raise contract.StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
+        except client_connection.HttpFailure as exc:
+            raise contract.StartFailed(str(exc)) from exc
 
 
-def interpret_rejection(rejected: RequestRejected) -> RpcResponse:
+def interpret_rejection(rejected: responses.RequestRejected) -> contract.RpcResponse:
     """What an error status proves about the server; raises StartFailed if it proves nothing."""
     status = rejected.status
     if status in (401, 403):
-        raise StartFailed(
+        raise contract.StartFailed(
             f"it requires authorization (status {status}): set `auth_ref`, `headers` or `oauth`"
         )
     if 300 <= status < 400:
         redirect = "a redirect, which the gateway does not follow"
-        raise StartFailed(f"it responded with status {status} ({redirect}): register its real URL")
+        raise contract.StartFailed(f"it responded with status {status} ({redirect}): register its real URL")
     wait_s = rejected.retry_after_s
     if status == 429 or (status >= 500 and (rejected.error is None or wait_s is not None)):
         delay = "" if wait_s is None else f", and requests a delay of {wait_s} s"
-        raise StartFailed(f"it responded with status {status}{delay}", retry_after_s=wait_s)
+        raise contract.StartFailed(f"it responded with status {status}{delay}", retry_after_s=wait_s)
     if rejected.error is not None:
-        return RpcResponse(error=rejected.error)
+        return contract.RpcResponse(error=rejected.error)
     return messages.build_error(0, f"status {status}")
 
 
-def _parse_session(result: bytes, response: HttpResponse) -> HttpSession | None:
+def _parse_session(result: bytes, response: client_connection.HttpResponse) -> HttpSession | None:
     try:
         version = msgspec.json.decode(result, type=_ProtocolVersion).protocol_version
     except (msgspec.DecodeError, RecursionError):
@@ -311,5 +292,5 @@ def _parse_session(result: bytes, response: HttpResponse) -> HttpSession | None:
         return None
     session_id = response.headers.get(b"mcp-session-id")
     if session_id is not None and not _SESSION_ID.fullmatch(session_id):
-        raise StartFailed("its session id is not visible ASCII")  # it could not be sent back
+        raise contract.StartFailed("its session id is not visible ASCII")  # it could not be sent back
     return HttpSession(version, session_id)

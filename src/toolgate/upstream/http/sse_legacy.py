@@ -14,40 +14,12 @@ from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from toolgate.errors import CallTimedOut, ServerUnavailable
 from toolgate.model.servers import ServerRecord, choose_start_timeout
-from toolgate.upstream.connection import messages
-from toolgate.upstream.connection.contract import (
-    DELIVER_TIMEOUT_S,
-    MAX_BACKGROUND_SENDS,
-    NOTIFY_TIMEOUT_S,
-    START_TIMEOUT_S,
-    ConnectionListener,
-    Params,
-    ServerHandshake,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract, messages
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.stream import StreamConnection
-from toolgate.upstream.http.client_connection import (
-    ConnectFailed,
-    ExchangeTimedOut,
-    HttpFailure,
-    HttpResponse,
-)
+from toolgate.upstream.http import client_connection, endpoint, responses
 from toolgate.upstream.http.egress import EgressRefused, parse_target
-from toolgate.upstream.http.endpoint import (
-    EndpointResolver,
-    RequestHeads,
-    ResolvedEndpoint,
-    interpret_rejection,
-    with_body,
-)
-from toolgate.upstream.http.responses import (
-    RequestRejected,
-    build_unknown_outcome,
-    convert_rejection,
-    parse_rejected,
-)
 from toolgate.upstream.http.sse import SseParser, StreamRefused
 
 MAX_ENDPOINT_BYTES: Final = 8 * 1024  # RFC 9110, 4.1, recommends support of URLs of 8,000 octets
@@ -61,9 +33,9 @@ class SseLegacyConnection(StreamConnection):
 
     def __init__(
         self,
-        resolved: ResolvedEndpoint,
+        resolved: endpoint.ResolvedEndpoint,
         numbers: Iterator[int],
-        listener: ConnectionListener,
+        listener: contract.ConnectionListener,
         *,
         max_event_bytes: int,
         max_noise: int,
@@ -72,11 +44,11 @@ class SseLegacyConnection(StreamConnection):
         super().__init__("the server", numbers, listener, redactor, max_noise=max_noise)
         self._resolved = resolved
         self._parser = SseParser(max_event_bytes)
-        self._heads = RequestHeads(resolved.target, resolved.headers)
+        self._heads = endpoint.RequestHeads(resolved.target, resolved.headers)
         self._post_head = b""
         self._is_settled = asyncio.Event()
         """The server has named the address for messages, or the connection has ended."""
-        self._rejection: StartFailed | None = None
+        self._rejection: contract.StartFailed | None = None
         """Why the server did not open the stream."""
 
     async def connect(self) -> None:
@@ -84,22 +56,22 @@ class SseLegacyConnection(StreamConnection):
         self._background.start(self._follow())
         await self._is_settled.wait()
         if self._end:
-            raise self._rejection or StartFailed(self._end)
+            raise self._rejection or contract.StartFailed(self._end)
 
-    async def notify(self, method: str, params: Params) -> None:
+    async def notify(self, method: str, params: contract.Params) -> None:
         """Send a notification during the start. Raises StartFailed."""
         message = messages.encode_notification(method, params)
-        response = await self._post(message, self._loop.time() + NOTIFY_TIMEOUT_S)
+        response = await self._post(message, self._loop.time() + contract.NOTIFY_TIMEOUT_S)
         if response.status >= 300:
-            raise StartFailed(f"it responded to `{method}` with status {response.status}")
+            raise contract.StartFailed(f"it responded to `{method}` with status {response.status}")
 
     async def aclose(self) -> None:
         self.is_open = False
         self._finish("the connection was closed")
         await self._background.aclose()
 
-    async def _post(self, body: bytes, deadline: float) -> HttpResponse:
-        return await self._resolved.pool.send(with_body(self._post_head, body), deadline=deadline)
+    async def _post(self, body: bytes, deadline: float) -> client_connection.HttpResponse:
+        return await self._resolved.pool.send(endpoint.with_body(self._post_head, body), deadline=deadline)
 
     def _send_request(self, key: bytes, message: bytes, deadline: float) -> asyncio.Task[None] | None:
         # In a task, because a server may respond on its stream before it has responded to the POST.
@@ -109,23 +81,23 @@ class SseLegacyConnection(StreamConnection):
         """POST a request. Its response comes on the stream, unless it does not arrive."""
         try:
             response = await self._post(body, deadline)
-        except ExchangeTimedOut:
+        except client_connection.ExchangeTimedOut:
             return  # the request times out at the same time
-        except ConnectFailed as exc:
+        except client_connection.ConnectFailed as exc:
             self._fail(key, ServerUnavailable(self._redactor.text(str(exc))))
-        except HttpFailure as exc:
-            self._fail(key, build_unknown_outcome(str(exc)))
+        except client_connection.HttpFailure as exc:
+            self._fail(key, responses.build_unknown_outcome(str(exc)))
         else:
             if response.status >= 300:
-                self._receive_rejection(key, parse_rejected(response, key))
+                self._receive_rejection(key, responses.parse_rejected(response, key))
 
-    def _receive_rejection(self, key: bytes, rejected: RequestRejected) -> None:
+    def _receive_rejection(self, key: bytes, rejected: responses.RequestRejected) -> None:
         try:
             if self.is_open:
-                response = convert_rejection(rejected, self._redactor)
+                response = responses.convert_rejection(rejected, self._redactor)
             else:
-                response = interpret_rejection(rejected)
-        except (ServerUnavailable, StartFailed) as exc:
+                response = endpoint.interpret_rejection(rejected)
+        except (ServerUnavailable, contract.StartFailed) as exc:
             self._fail(key, exc)
         else:
             self._resolve(key, response)
@@ -133,25 +105,25 @@ class SseLegacyConnection(StreamConnection):
             self._finish("the server no longer knows the session")
 
     def _send_now(self, message: bytes) -> None:
-        if self._background.size < MAX_BACKGROUND_SENDS + len(self._pending) + self._relay.size:
-            self._background.start(self._deliver(message, NOTIFY_TIMEOUT_S))
+        if self._background.size < contract.MAX_BACKGROUND_SENDS + len(self._pending) + self._relay.size:
+            self._background.start(self._deliver(message, contract.NOTIFY_TIMEOUT_S))
 
-    async def _deliver(self, message: bytes, timeout_s: float = DELIVER_TIMEOUT_S) -> None:
-        with contextlib.suppress(HttpFailure):
+    async def _deliver(self, message: bytes, timeout_s: float = contract.DELIVER_TIMEOUT_S) -> None:
+        with contextlib.suppress(client_connection.HttpFailure):
             await self._post(message, self._loop.time() + timeout_s)
 
     async def _follow(self) -> None:
         try:
             response = await self._resolved.pool.send(self._heads.listen(None), deadline=None, sink=self)
-        except HttpFailure as exc:
+        except client_connection.HttpFailure as exc:
             self._finish(str(exc))
         else:
             if not response.is_stream:
                 no_stream = f"it responded to GET with status {response.status} and no event stream"
-                self._rejection = StartFailed(f"{no_stream}: is its transport `streamable_http`?")
+                self._rejection = contract.StartFailed(f"{no_stream}: is its transport `streamable_http`?")
                 try:
-                    interpret_rejection(parse_rejected(response))
-                except StartFailed as exc:
+                    endpoint.interpret_rejection(responses.parse_rejected(response))
+                except contract.StartFailed as exc:
                     self._rejection = exc
             self._finish("the server ended its stream")
 
@@ -186,7 +158,7 @@ class SseLegacyConnection(StreamConnection):
             raise StreamRefused(
                 "the server's endpoint is on another origin, which the gateway does not follow"
             )
-        self._post_head = RequestHeads(target, self._resolved.headers).initialize()
+        self._post_head = endpoint.RequestHeads(target, self._resolved.headers).initialize()
         # The session id in the query is a credential: it is all that a session needs.
         self._redactor.learn(*(value for _, value in parse_qsl(urlsplit(url).query)))
         self._is_settled.set()
@@ -196,7 +168,7 @@ class SseLegacyConnection(StreamConnection):
 
     def _build_unavailable(self, outcome: str) -> ServerUnavailable:
         was_sent = outcome != "nothing was sent"
-        return build_unknown_outcome(self._end) if was_sent else ServerUnavailable(self._end)
+        return responses.build_unknown_outcome(self._end) if was_sent else ServerUnavailable(self._end)
 
     def _finish(self, reason: str) -> None:
         super()._finish(self._redactor.text(reason))
@@ -210,9 +182,9 @@ class SseLegacyConnection(StreamConnection):
 class SseLegacyConnector:
     """The connector of transport `http_sse_legacy`. Servers of both revisions may use it."""
 
-    _resolver: EndpointResolver
+    _resolver: endpoint.EndpointResolver
     _: KW_ONLY
-    start_timeout_s: float = START_TIMEOUT_S
+    start_timeout_s: float = contract.START_TIMEOUT_S
     max_noise: int = MAX_NOISE_EVENTS
     # One sequence for all connections: a request repeated on a new one must have a new id (SEP-2322).
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1), init=False)
@@ -220,7 +192,10 @@ class SseLegacyConnector:
     """Servers whose stream ended on a probe: some end it on any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
+        self,
+        record: ServerRecord,
+        listener: contract.ConnectionListener,
+        **handshake: Unpack[contract.ServerHandshake],
     ) -> SseLegacyConnection:
         server_id = record.server_id
         resolved = self._resolver.resolve(record.http)
@@ -235,11 +210,11 @@ class SseLegacyConnector:
             async with asyncio.timeout(timeout_s):
                 await connection.connect()
                 connection.open(await negotiate(connection.exchange, connection.notify, **handshake))
-        except (TimeoutError, CallTimedOut, ExchangeTimedOut) as exc:
-            raise StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
-        except (ServerUnavailable, HttpFailure) as exc:
+        except (TimeoutError, CallTimedOut, client_connection.ExchangeTimedOut) as exc:
+            raise contract.StartFailed(f"no response within {timeout_s:g} s", state="list_timeout") from exc
+        except (ServerUnavailable, client_connection.HttpFailure) as exc:
             self._unprobed ^= {server_id}
-            raise StartFailed(str(exc)) from exc
+            raise contract.StartFailed(str(exc)) from exc
         finally:
             if not connection.is_open:
                 await connection.aclose()

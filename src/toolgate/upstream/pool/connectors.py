@@ -14,16 +14,7 @@ from typing import Final
 
 from toolgate.model.servers import ServerRecord, Transport, choose_start_timeout
 from toolgate.model.tools import Revision, ToolDefinition
-from toolgate.upstream.connection.contract import (
-    GRACE_S,
-    SHARED_CAPABILITIES,
-    ConnectionListener,
-    Connector,
-    PoolLimits,
-    Purpose,
-    ServerConnection,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract
 from toolgate.upstream.pool.discovery import ListFailed, read_list
 from toolgate.upstream.pool.health import StderrTail
 
@@ -37,7 +28,9 @@ _REQUIRED_REVISIONS: Final[Mapping[str, Revision]] = {"session": "legacy", "stat
 class Connectors:
     """The connectors of a node, by transport."""
 
-    def __init__(self, connectors: Mapping[Transport, Connector], limits: PoolLimits) -> None:
+    def __init__(
+        self, connectors: Mapping[Transport, contract.Connector], limits: contract.PoolLimits
+    ) -> None:
         self._connectors = connectors
         self._limits = limits
         self._starting = asyncio.Semaphore(limits.max_starting)
@@ -46,21 +39,21 @@ class Connectors:
     async def open(
         self,
         record: ServerRecord,
-        listener: ConnectionListener,
+        listener: contract.ConnectionListener,
         *,
         known_revision: Revision | None,
         capabilities: bytes | None = None,
-    ) -> ServerConnection:
+    ) -> contract.ServerConnection:
         """A negotiated connection to the server of `record`. Raises StartFailed.
 
         `capabilities` are those of the one client behind the connection; None: several clients share it.
         """
         connector = self._connectors.get(record.transport)
         if connector is None:
-            raise StartFailed(f"this node has no transport `{record.transport}`", fatal=True)
+            raise contract.StartFailed(f"this node has no transport `{record.transport}`", fatal=True)
         if capabilities is None:
-            capabilities = SHARED_CAPABILITIES if record.sharing == "shared" else ALL_CAPABILITIES
-        timeout_s = max(self._limits.start_timeout_s, choose_start_timeout(record, 0.0) + GRACE_S)
+            capabilities = contract.SHARED_CAPABILITIES if record.sharing == "shared" else ALL_CAPABILITIES
+        timeout_s = max(self._limits.start_timeout_s, choose_start_timeout(record, 0.0) + contract.GRACE_S)
         required = _REQUIRED_REVISIONS.get(record.protocol)
         try:
             async with asyncio.timeout(timeout_s):
@@ -68,12 +61,12 @@ class Connectors:
                     record, listener, known_revision=required or known_revision, capabilities=capabilities
                 )
         except TimeoutError as exc:
-            raise StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
+            raise contract.StartFailed(f"no connection within {timeout_s:g} s", state="list_timeout") from exc
         info = connection.server_info
         if required is not None and info.revision != required:
             await connection.aclose()
             reason = f'it speaks `{info.version}`, and its record requires `protocol = "{record.protocol}"`'
-            raise StartFailed(reason, fatal=True)
+            raise contract.StartFailed(reason, fatal=True)
         return connection
 
     @asynccontextmanager
@@ -106,7 +99,7 @@ class TrialReport:
 class _TrialListener:
     """Keeps a child's standard error; a trial needs no other event."""
 
-    purpose: Purpose = "trial"
+    purpose: contract.Purpose = "trial"
 
     def __init__(self) -> None:
         self.stderr = StderrTail()
@@ -124,13 +117,15 @@ class _TrialListener:
     def on_reading(self) -> None: ...
 
 
-async def try_server(record: ServerRecord, connectors: Connectors, limits: PoolLimits) -> TrialReport:
+async def try_server(
+    record: ServerRecord, connectors: Connectors, limits: contract.PoolLimits
+) -> TrialReport:
     """Connect, list, close. Every failure is in the report."""
     listener = _TrialListener()
     began_ns = time.monotonic_ns()
     try:
         connection = await connectors.open(record, listener, known_revision=None)
-    except StartFailed as exc:
+    except contract.StartFailed as exc:
         return TrialReport(error=str(exc), hint=exc.hint, stderr_tail=str(listener.stderr))
     connected_ns = time.monotonic_ns()
     connect_ms, info = (connected_ns - began_ns) // 1_000_000, connection.server_info

@@ -23,13 +23,7 @@ from toolgate.model.json_text import UNREADABLE, decode_members
 from toolgate.model.protocol import LIST_CHANGED, LIST_MEMBERS, LIST_METHODS
 from toolgate.model.servers import EMPTY, ServerRecord
 from toolgate.model.tools import FEATURES, ListKind, ListState, Revision, ServerTools
-from toolgate.upstream.connection.contract import (
-    Params,
-    PoolLimits,
-    ServerConnection,
-    ServerInfo,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract
 from toolgate.upstream.connection.messages import METHOD_NOT_FOUND, parse_error
 
 MAX_PAGES: Final = 100  # MAX_DEFINITIONS in pages of 20; ends lists whose cursors never end
@@ -90,7 +84,7 @@ _decode_entries = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 async def read_list(
-    kind: ListKind, server_id: str, connection: ServerConnection, *, timeout_s: float
+    kind: ListKind, server_id: str, connection: contract.ServerConnection, *, timeout_s: float
 ) -> ListResult:
     """Read all pages of a list, if the server announces one. Raises ListFailed."""
     form = FORMS[kind]
@@ -119,7 +113,7 @@ class _PageReader:
         self.raws: list[bytes] = []
         self.detail = ""
         self.ttl_s: float | None = None
-        self.params: Params | None = {}
+        self.params: contract.Params | None = {}
         """Those of the request for the next page; None after the last one."""
         self._cursors: set[str] = set()
         self._bytes = 0
@@ -153,7 +147,7 @@ class _PageReader:
 
 
 async def _read_page(
-    form: ListForm, connection: ServerConnection, params: Params, *, until_s: float
+    form: ListForm, connection: contract.ServerConnection, params: contract.Params, *, until_s: float
 ) -> _Page:
     method = LIST_METHODS[form.kind]
     timeout_s = until_s - asyncio.get_running_loop().time()
@@ -214,7 +208,7 @@ class ServerDiscovery:
     def __init__(
         self,
         record: ServerRecord,
-        limits: PoolLimits,
+        limits: contract.PoolLimits,
         jitter: Callable[[], float],
         *,
         before: ServerTools | None = None,
@@ -259,7 +253,7 @@ class ServerDiscovery:
     def replace_record(self, record: ServerRecord) -> None:
         self.tools = replace(self.tools, record=record)
 
-    def on_connected(self, info: ServerInfo, now_s: float) -> None:
+    def on_connected(self, info: contract.ServerInfo, now_s: float) -> None:
         """List all kinds: it may now be another server."""
         self._revision = info.revision
         self._features = FEATURES & info.capabilities.keys()
@@ -311,7 +305,7 @@ class ServerDiscovery:
         schedule.failures = min(schedule.failures + 1, _MAX_DOUBLINGS)
         schedule.failure = failure
 
-    def on_start_failed(self, failure: StartFailed, *, due_s: float) -> None:
+    def on_start_failed(self, failure: contract.StartFailed, *, due_s: float) -> None:
         """No connection could be opened; the next attempt is at `due_s`. `publish` shows it."""
         for schedule in self._schedules.values():
             schedule.due_s = due_s

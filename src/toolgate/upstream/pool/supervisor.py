@@ -15,13 +15,7 @@ from toolgate.model.protocol import UPDATED
 from toolgate.model.reports import HealthState
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import ListKind, Pin, ServerTools
-from toolgate.upstream.connection.contract import (
-    Acknowledgement,
-    ClientChannel,
-    Params,
-    ServerConnection,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract
 from toolgate.upstream.pool.admission import ServerGate
 from toolgate.upstream.pool.discovery import CHANGED_LISTS, ListFailed, ListResult, ServerDiscovery, read_list
 from toolgate.upstream.pool.health import ServerHealth, StderrTail, wall_ms
@@ -70,7 +64,7 @@ class ServerSupervisor(ManagedConnection):
         self._watched: frozenset[str] = frozenset()
         self._refresh: asyncio.Event | None = None
         """Set when the requested refresh has ended; None if none is requested."""
-        self._listed_by: ServerConnection | None = None
+        self._listed_by: contract.ServerConnection | None = None
         """The connection that listed the tools last."""
         self._session = 0
         """Counts the sessions of all connections: a list that began in one proves nothing about the next."""
@@ -122,7 +116,7 @@ class ServerSupervisor(ManagedConnection):
             self._list_now()
 
     def select(
-        self, session: str, client: ClientChannel | None, method: str, params: Params
+        self, session: str, client: contract.ClientChannel | None, method: str, params: contract.Params
     ) -> ManagedConnection:
         """The connection for a call. Only this method decides which callers share one."""
         if self.dedicated is not None:
@@ -137,7 +131,7 @@ class ServerSupervisor(ManagedConnection):
             self._wake.set()
         return self._session_based
 
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+    def watch(self, uris: frozenset[str]) -> contract.Acknowledgement:
         """Subscribe to these resources, now and after every reconnect."""
         if uris == self._watched:
             return None
@@ -171,7 +165,7 @@ class ServerSupervisor(ManagedConnection):
         """Return once the tools were listed in this run. Raises as `connect` and `check_pin`."""
         await self.check_pin(await self.connect(until_s), until_s)
 
-    async def check_pin(self, connection: ServerConnection, until_s: float) -> bool:
+    async def check_pin(self, connection: contract.ServerConnection, until_s: float) -> bool:
         """Wait for the list of `connection`; the callbacks of the pool compare it with the pin."""
         if self._listed_by is connection:
             return False
@@ -309,7 +303,7 @@ class ServerSupervisor(ManagedConnection):
         self.attempted.set()
         self.context.on_change(self.record.server_id)
 
-    def _on_started(self, connection: ServerConnection) -> None:
+    def _on_started(self, connection: contract.ServerConnection) -> None:
         info = connection.server_info
         self.discovery.on_connected(info, self._clock())
         # `server/discover` names stateless revisions only: the first call finds out whether there are
@@ -326,7 +320,7 @@ class ServerSupervisor(ManagedConnection):
             connection.watch(self._watched)
         super()._on_started(connection)
 
-    def _on_start_failed(self, failure: StartFailed) -> None:
+    def _on_start_failed(self, failure: contract.StartFailed) -> None:
         super()._on_start_failed(failure)
         due_s = math.inf if failure.fatal else self._restarts.not_before_s
         self.discovery.on_start_failed(failure, due_s=due_s)
@@ -364,7 +358,7 @@ class ServerSupervisor(ManagedConnection):
                 refresh.set()
             self._slots.evict()
 
-    async def _read(self, kind: ListKind, connection: ServerConnection) -> ListOutcome:
+    async def _read(self, kind: ListKind, connection: contract.ServerConnection) -> ListOutcome:
         server_id, timeout_s = self.record.server_id, self.context.limits.list_timeout_s
         try:
             return kind, await read_list(kind, server_id, connection, timeout_s=timeout_s)
@@ -376,7 +370,7 @@ class ServerSupervisor(ManagedConnection):
             return kind, ListFailed(f"internal error: {exc!r}")
 
     def _on_lists_read(
-        self, done: Iterable[asyncio.Task[ListOutcome]], connection: ServerConnection, session: int
+        self, done: Iterable[asyncio.Task[ListOutcome]], connection: contract.ServerConnection, session: int
     ) -> None:
         now_s, was_unverified = self._clock(), self.is_unverified
         is_current, outcomes = session == self._session, dict(task.result() for task in done)
@@ -397,7 +391,7 @@ class ServerSupervisor(ManagedConnection):
         if is_current and "tools" in outcomes:
             self._announce_list_ended()
 
-    def _on_tools_listed(self, connection: ServerConnection | None) -> None:
+    def _on_tools_listed(self, connection: contract.ServerConnection | None) -> None:
         self._listed_by = connection
         self.is_unverified = False
         if self.connection is not None:

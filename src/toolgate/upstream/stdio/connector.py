@@ -17,19 +17,7 @@ from toolgate.model.servers import ServerRecord, StdioLaunch, choose_start_timeo
 from toolgate.redaction.credentials import collect_child_credentials
 from toolgate.redaction.random_words import random_spans
 from toolgate.redaction.shapes import looks_secret
-from toolgate.upstream.connection import messages
-from toolgate.upstream.connection.contract import (
-    DELIVER_TIMEOUT_S,
-    MAX_MESSAGE_BYTES,
-    PROBE_TIMEOUT_S,
-    START_TIMEOUT_S,
-    ConnectionListener,
-    Params,
-    Purpose,
-    RpcResponse,
-    ServerHandshake,
-    StartFailed,
-)
+from toolgate.upstream.connection import contract, messages
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.negotiation import negotiate
 from toolgate.upstream.connection.secrets import NETWORK_ENVIRONMENT, Secrets
@@ -53,11 +41,11 @@ _LINE_ENDS_TO_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 class StdioConnection(StreamConnection):
     """A connection to one child."""
 
-    def __init__(self, server_id: str, listener: ConnectionListener, redactor: Redactor) -> None:
+    def __init__(self, server_id: str, listener: contract.ConnectionListener, redactor: Redactor) -> None:
         numbers = itertools.count(1)
         super().__init__(f"server `{server_id}`", numbers, listener, redactor, max_noise=MAX_NOISE_LINES)
         self._child: Child | None = None
-        self._lines = LineSplitter(MAX_MESSAGE_BYTES)
+        self._lines = LineSplitter(contract.MAX_MESSAGE_BYTES)
         self._stderr_tail = b""
         self._stderr_line = b""
         """The beginning of a line: a credential may arrive in two parts."""
@@ -84,7 +72,7 @@ class StdioConnection(StreamConnection):
     def has_read(self) -> bool:
         return self._child is not None and self._child.stdin.was_read
 
-    async def notify(self, method: str, params: Params) -> None:
+    async def notify(self, method: str, params: contract.Params) -> None:
         self._send_now(messages.encode_notification(method, params))
 
     async def aclose(self) -> None:
@@ -100,7 +88,7 @@ class StdioConnection(StreamConnection):
         try:
             lines = self._lines.feed(data)
         except LineTooLong:
-            self._kill(f"sent a line of more than {MAX_MESSAGE_BYTES} bytes")
+            self._kill(f"sent a line of more than {contract.MAX_MESSAGE_BYTES} bytes")
             return
         for line in lines:
             if self._end:
@@ -152,7 +140,7 @@ class StdioConnection(StreamConnection):
     async def _deliver(self, message: bytes) -> None:
         with suppress(CallTimedOut):
             if not self._has_room.is_set():
-                await self._wait_for_room("a response", DELIVER_TIMEOUT_S)
+                await self._wait_for_room("a response", contract.DELIVER_TIMEOUT_S)
             self._send_now(message)
 
     def _on_too_much_noise(self) -> None:
@@ -176,19 +164,22 @@ class StdioConnector:
     warden: Warden
     secrets: Secrets
     _: KW_ONLY
-    on_spawn: Callable[[ServerRecord, Purpose], None] = lambda _record, _purpose: None
+    on_spawn: Callable[[ServerRecord, contract.Purpose], None] = lambda _record, _purpose: None
     """Called before each process starts, with its server and its purpose."""
-    start_timeout_s: float = START_TIMEOUT_S
-    probe_timeout_s: float = PROBE_TIMEOUT_S
+    start_timeout_s: float = contract.START_TIMEOUT_S
+    probe_timeout_s: float = contract.PROBE_TIMEOUT_S
     _unprobed: set[str] = field(default_factory=set, init=False)
     """Servers whose child died of a probe. Some exit on any first message but `initialize`."""
 
     async def __call__(
-        self, record: ServerRecord, listener: ConnectionListener, **handshake: Unpack[ServerHandshake]
+        self,
+        record: ServerRecord,
+        listener: contract.ConnectionListener,
+        **handshake: Unpack[contract.ServerHandshake],
     ) -> StdioConnection:
         launch, server_id, expand = record.stdio, record.server_id, self.secrets.expand
         if launch is None:
-            raise StartFailed("its record has no `stdio` part", fatal=True)
+            raise contract.StartFailed("its record has no `stdio` part", fatal=True)
         env = self.secrets.build_child_environment(launch)
         connection = StdioConnection(
             server_id,
@@ -199,7 +190,7 @@ class StdioConnector:
             handshake["known_revision"] = "legacy"
         timeout_s = choose_start_timeout(record, self.start_timeout_s)
 
-        async def send(method: str, params: Params, _timeout_s: float) -> RpcResponse:
+        async def send(method: str, params: contract.Params, _timeout_s: float) -> contract.RpcResponse:
             return await connection.exchange(method, params, timeout_s)
 
         def diagnose() -> str:
@@ -224,11 +215,11 @@ class StdioConnector:
                 await asyncio.sleep(0)  # the subscriptions are the first thing that the server reads
         except (TimeoutError, CallTimedOut) as exc:
             reason = f"it did not finish its start within {timeout_s:g} s"
-            raise StartFailed(reason, state="list_timeout", hint=diagnose()) from exc
+            raise contract.StartFailed(reason, state="list_timeout", hint=diagnose()) from exc
         except ServerUnavailable as exc:
             if connection.has_read:  # else it did not die of the probe
                 self._unprobed ^= {server_id}
-            raise StartFailed(f"it {connection.end_reason}", hint=diagnose()) from exc
+            raise contract.StartFailed(f"it {connection.end_reason}", hint=diagnose()) from exc
         finally:
             if not connection.is_open:
                 await connection.discard()
