@@ -2,6 +2,7 @@
 import { Alert, List } from "@mantine/core";
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { api, type Shapes, take } from "@/api/client";
+import { Prose } from "./prose";
 import { Untrusted } from "./untrusted";
 
 type Finding = Shapes["FindingShown"];
@@ -24,11 +25,13 @@ export function useFindings(kind: Finding["kind"]): ReadonlyMap<string, readonly
 export function Findings({ findings }: { readonly findings: readonly Finding[] | undefined }) {
   if (!findings?.length) return null;
   return (
-    <Alert color="yellow" title="Lint findings">
+    <Alert color="yellow" title="Rules to review">
       <List size="sm">
         {findings.map((one) => (
           <List.Item key={`${one.rule} ${one.subject} ${one.code}`}>
-            <Untrusted text={one.rule} mono /> <Untrusted text={one.message} />
+            <Untrusted text={one.rule} mono />
+            {": "}
+            <Prose text={one.message} />
           </List.Item>
         ))}
       </List>

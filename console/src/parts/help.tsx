@@ -15,9 +15,11 @@ const REFERENCE: Readonly<Record<Kind, string>> = {
   chat_upstream: "reference/chat-upstream-record",
 };
 
+/** The kind of record and the path of the field, like `server.stdio.command`. */
+export type HelpOf = `${Kind}.${string}`;
+
 interface HelpProps {
-  /** The kind of record and the path of the field, like `server.stdio.command`. */
-  readonly of: `${Kind}.${string}`;
+  readonly of: HelpOf;
   /** The label of the field. */
   readonly label: string;
 }
@@ -55,7 +57,7 @@ export function Help({ of, label }: HelpProps) {
   );
 }
 
-function HelpText({ of }: { readonly of: HelpProps["of"] }) {
+function HelpText({ of }: { readonly of: HelpOf }) {
   const texts = useQuery({
     queryKey: ["help"],
     queryFn: async () => (await import("@/api/help.json")).default as Readonly<Record<string, string>>,

@@ -1,7 +1,8 @@
 /** A list of a record. One that is left out does not restrict; an empty one lets nothing pass. */
 import { Pill, Stack, Switch, TagsInput, type TagsInputProps, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
-import { PatternPreview } from "./pattern-preview";
+import { HelpLabel, type HelpOf } from "./help";
+import { PatternPreview, type PatternServers } from "./pattern-preview";
 import { useToolsLike } from "./tools-like";
 import { Untrusted } from "./untrusted";
 
@@ -29,7 +30,11 @@ interface TextsFieldProps {
   readonly isPatterns?: boolean;
   /** The patterns deny. */
   readonly isDeny?: boolean;
+  /** The servers that the patterns apply to; all without it. */
+  readonly on?: PatternServers;
   readonly isLabelled?: boolean;
+  /** The field of the record, for its help. */
+  readonly of?: HelpOf;
 }
 
 /** Entries, one after the other. Enter adds one. */
@@ -41,14 +46,16 @@ export function TextsField({
   known = [],
   isPatterns = false,
   isDeny = false,
+  on,
   isLabelled = true,
+  of,
 }: TextsFieldProps) {
   const [typed, setTyped] = useState("");
   const tools = useToolsLike(isPatterns ? typed : "");
   return (
     <Stack gap={4}>
       <TagsInput
-        label={isLabelled ? label : undefined}
+        label={isLabelled ? of ? <HelpLabel of={of} label={label} /> : label : undefined}
         aria-label={label}
         description={about}
         value={[...value]}
@@ -61,7 +68,7 @@ export function TextsField({
         acceptValueOnBlur
         placeholder={isPatterns ? "Add a pattern, such as get_*, git/* or @read_only" : "Add"}
       />
-      {isPatterns ? <PatternPreview patterns={value} isDeny={isDeny} /> : null}
+      {isPatterns ? <PatternPreview patterns={value} isDeny={isDeny} on={on} /> : null}
     </Stack>
   );
 }
@@ -73,11 +80,12 @@ interface OptionalListProps extends Omit<TextsFieldProps, "value" | "onChange" |
 }
 
 /** A list with a switch in front of it, that says whether it is there. */
-export function OptionalList({ label, about, value, onChange, ...rest }: OptionalListProps) {
+export function OptionalList({ label, about, value, onChange, of, ...rest }: OptionalListProps) {
   return (
     <Stack gap={4}>
       <Switch
-        label={label}
+        label={of ? <HelpLabel of={of} label={label} /> : label}
+        aria-label={label}
         description={about}
         checked={value !== null}
         onChange={(event) => onChange(event.currentTarget.checked ? [] : null)}
@@ -101,10 +109,14 @@ interface ToolListsProps {
   readonly allow: readonly string[] | null;
   readonly deny: readonly string[];
   readonly set: (part: { allow: string[] | null } | { deny: string[] }) => void;
+  /** The servers that they apply to; all without it. */
+  readonly on?: PatternServers;
+  /** The fields of the record. */
+  readonly of?: { readonly allow: HelpOf; readonly deny: HelpOf };
 }
 
 /** The two lists of patterns that narrow tools. */
-export function ToolLists({ allow, deny, set }: ToolListsProps) {
+export function ToolLists({ allow, deny, set, on, of }: ToolListsProps) {
   return (
     <>
       <OptionalList
@@ -113,6 +125,8 @@ export function ToolLists({ allow, deny, set }: ToolListsProps) {
         value={allow}
         onChange={(chosen) => set({ allow: chosen })}
         isPatterns
+        on={on}
+        of={of?.allow}
       />
       <TextsField
         label="None of these tools"
@@ -121,6 +135,8 @@ export function ToolLists({ allow, deny, set }: ToolListsProps) {
         onChange={(chosen) => set({ deny: chosen })}
         isPatterns
         isDeny
+        on={on}
+        of={of?.deny}
       />
     </>
   );

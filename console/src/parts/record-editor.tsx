@@ -1,12 +1,12 @@
-/** The frame of an editor: the fields, the plan, and the button that applies it. */
-import { Alert, Button, Card, Grid, Group, Stack, Text, Title } from "@mantine/core";
-import type { ReactNode } from "react";
+/** The frame of an editor: the fields, their effect, and the review that saves them. */
+import { Alert, Button, Card, Grid, Group, Modal, Stack, Text, Title } from "@mantine/core";
+import { type ReactNode, useState } from "react";
 import { LeaveGuard } from "./leave-guard";
 import { PlanPanel } from "./plan-panel";
+import { Planned } from "./planned";
 import classes from "./record-editor.module.css";
 import { Failure, Skeletons } from "./states";
 import { type Change, spoken, usePlan } from "./use-plan";
-import { useWriting } from "./use-writing";
 
 interface RecordEditorProps {
   readonly change: Change;
@@ -37,7 +37,7 @@ export function RecordEditor(props: RecordEditorProps) {
           <Title order={2} size="h4" mb="sm">
             {isNew ? `What this ${spoken(change.kind)} would do` : "What this change would do"}
           </Title>
-          {change.id === "" ? <Text c="dimmed">Enter a name first.</Text> : <PlanAndSave {...props} />}
+          <Effect {...props} />
         </Card>
       </Grid.Col>
     </Grid>
@@ -57,37 +57,69 @@ function Outdated({ onRebase }: { readonly onRebase: () => void }) {
   );
 }
 
-function PlanAndSave(props: RecordEditorProps) {
-  const { change, isNew, isDirty, isOutdated, save, onSaved, onCancel } = props;
-  const plan = usePlan(change);
-  const saving = useWriting({ kind: change.kind, write: save, onWritten: onSaved });
+/** The plan as one types, and the review with the same plan. */
+function Effect(props: RecordEditorProps) {
+  const { change, isNew, isDirty, isOutdated, onCancel } = props;
+  const [isReviewed, setReviewed] = useState(false);
+  const isNamed = change.id !== "";
+  const plan = usePlan(isNamed ? change : null);
   const isTaken = isNew && plan.isCurrent && plan.data?.changes[0]?.operation !== "added";
   const isReady = plan.isCurrent && isDirty && !isOutdated && !isTaken && plan.data?.changes.length !== 0;
   return (
-    <>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
-      <section className={classes.shown} aria-label="Effects" tabIndex={0}>
-        {plan.isError ? <Failure error={plan.error} /> : null}
-        {isTaken ? <Alert color="red">Duplicate {spoken(change.kind)} name.</Alert> : null}
-        {plan.data && !plan.isError ? (
-          <PlanPanel plan={plan.data} />
-        ) : plan.isError ? null : (
-          <Skeletons what="Planning" />
-        )}
-      </section>
-      {saving.isError ? <Failure error={saving.error} /> : null}
-      <Group justify="flex-end" mt="md">
+    <Stack gap="md">
+      <Group gap="xs">
+        <Button disabled={!isReady} onClick={() => setReviewed(true)}>
+          Review and save
+        </Button>
         <Button variant="default" onClick={onCancel}>
           Cancel
         </Button>
-        <Button
-          disabled={!isReady}
-          loading={saving.isPending}
-          onClick={() => plan.data && saving.mutate(plan.data.id)}
-        >
-          {isNew ? `Create ${spoken(change.kind)}` : "Save"}
-        </Button>
       </Group>
-    </>
+      {isNamed ? null : <Text c="dimmed">Enter a name first.</Text>}
+      {plan.isError ? <Failure error={plan.error} /> : null}
+      {isTaken ? (
+        <Alert color="red" role="alert">
+          A {spoken(change.kind)} of this name exists already. Choose another name.
+        </Alert>
+      ) : null}
+      {isNamed && !plan.isError ? (
+        plan.data ? (
+          <PlanPanel plan={plan.data} />
+        ) : (
+          <Skeletons what="Computing the plan" rows={2} />
+        )
+      ) : null}
+      <Review {...props} isOpen={isReviewed} onClose={() => setReviewed(false)} />
+    </Stack>
+  );
+}
+
+interface ReviewProps extends RecordEditorProps {
+  readonly isOpen: boolean;
+  readonly onClose: () => void;
+}
+
+function Review({ change, isNew, isOutdated, onRebase, save, onSaved, isOpen, onClose }: ReviewProps) {
+  const title = isNew ? `Create this ${spoken(change.kind)}` : "Save these changes";
+  return (
+    <Modal opened={isOpen} onClose={onClose} title={title} size="xl">
+      {isOpen && isOutdated ? (
+        <Outdated
+          onRebase={() => {
+            onRebase();
+            onClose();
+          }}
+        />
+      ) : isOpen ? (
+        <Planned
+          change={change}
+          write={save}
+          onWritten={onSaved}
+          onClose={onClose}
+          yes="Save"
+          no="Keep editing"
+        />
+      ) : null}
+    </Modal>
   );
 }

@@ -1,13 +1,16 @@
 /** The rate limit and quotas of a task or key, across all nodes. */
 import { NumberInput, SimpleGrid } from "@mantine/core";
+import { HelpLabel, type HelpOf } from "./help";
 import { BUDGET_WORDS, type TimeBudget, type TimeBudgets } from "./time-budget";
 
 interface TimeBudgetFieldsProps {
+  /** The field of the record, for its help. */
+  readonly of?: HelpOf;
   readonly value: TimeBudgets;
   readonly onChange: (value: TimeBudgets) => void;
 }
 
-export function TimeBudgetFields({ value, onChange }: TimeBudgetFieldsProps) {
+export function TimeBudgetFields({ value, onChange, of }: TimeBudgetFieldsProps) {
   const changed = (name: TimeBudget, typed: number | string): TimeBudgets => {
     const { [name]: _before, ...others } = value;
     return typeof typed === "number" ? { ...others, [name]: typed } : others;
@@ -17,7 +20,8 @@ export function TimeBudgetFields({ value, onChange }: TimeBudgetFieldsProps) {
       {(Object.keys(BUDGET_WORDS) as TimeBudget[]).map((name) => (
         <NumberInput
           key={name}
-          label={BUDGET_WORDS[name]}
+          label={of ? <HelpLabel of={of} label={BUDGET_WORDS[name]} /> : BUDGET_WORDS[name]}
+          aria-label={BUDGET_WORDS[name]}
           placeholder="No limit"
           value={value[name] ?? ""}
           min={1}

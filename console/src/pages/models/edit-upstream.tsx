@@ -30,7 +30,7 @@ export function EditUpstream() {
   const query = useQuery(upstreamQuery(id));
   return (
     <MayWrite what="chat upstreams" needs="admin">
-      <PageHead title={`Edit ${id}`} />
+      <PageHead title={`Edit ${id}`} above={[{ title: id, path: `/models/${encodeURIComponent(id)}` }]} />
       <Loaded query={query} what="Loading the chat upstream">
         {(saved) => <Editor saved={saved} />}
       </Loaded>

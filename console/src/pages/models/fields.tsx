@@ -12,6 +12,7 @@ import {
   TextInput,
 } from "@mantine/core";
 import { IconPlus, IconTrash } from "@tabler/icons-react";
+import { HelpLabel } from "@/parts/help";
 import { TextsField } from "@/parts/list-field";
 import { BUDGETS, type Draft, type Header, NUMBERS } from "./draft";
 
@@ -25,8 +26,9 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
     <Stack>
       {isNew ? (
         <TextInput
-          label="Name"
-          description="Clients can request `name/model` to select this upstream."
+          label={<HelpLabel of="chat_upstream.upstream_id" label="Name" />}
+          aria-label="Name"
+          description="Clients can request NAME/MODEL to select this upstream."
           value={draft.upstream_id}
           onChange={(event) => set({ upstream_id: event.currentTarget.value })}
           required
@@ -34,13 +36,15 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
         />
       ) : null}
       <TextInput
-        label="Display name"
+        label={<HelpLabel of="chat_upstream.display_name" label="Display name" />}
+        aria-label="Display name"
         description="Shown in lists instead of the name."
         value={draft.display_name}
         onChange={(event) => set({ display_name: event.currentTarget.value })}
       />
       <TextInput
-        label="URL"
+        label={<HelpLabel of="chat_upstream.base_url" label="URL" />}
+        aria-label="URL"
         description="The base URL before /chat/completions, /responses and /models. A query stays at the end."
         placeholder="https://api.openai.com/v1"
         value={draft.base_url}
@@ -49,12 +53,14 @@ export function Fields({ draft, set, isNew }: FieldsProps & { readonly isNew: bo
       />
       <TextsField
         label="Models"
-        about="Model names that this upstream serves; `*` and `?` are wildcards."
+        of="chat_upstream.models"
+        about="Model names that this upstream serves; * and ? are wildcards."
         value={draft.models}
         onChange={(models) => set({ models })}
       />
       <Switch
-        label="Enabled"
+        label={<HelpLabel of="chat_upstream.enabled" label="Enabled" />}
+        aria-label="Enabled"
         checked={draft.enabled}
         onChange={(event) => set({ enabled: event.currentTarget.checked })}
       />
@@ -72,7 +78,8 @@ function Credentials({ draft, set }: FieldsProps) {
     <Fieldset legend="Authentication">
       <Stack>
         <TextInput
-          label="Secret"
+          label={<HelpLabel of="chat_upstream.auth_ref" label="Secret" />}
+          aria-label="Secret"
           description="The secret's name in secrets_dir or the environment, sent as a bearer token. Do not enter the secret itself."
           placeholder="OPENAI_API_KEY"
           value={draft.auth_ref}
@@ -83,7 +90,8 @@ function Credentials({ draft, set }: FieldsProps) {
           // biome-ignore lint/suspicious/noArrayIndexKey: a header is typed in its place
           <Group key={place} align="flex-end" wrap="nowrap">
             <TextInput
-              label="Header"
+              label={<HelpLabel of="chat_upstream.headers" label="Header" />}
+              aria-label="Header"
               value={one.name}
               onChange={(event) => change(place, { name: event.currentTarget.value })}
             />
@@ -123,7 +131,8 @@ function Behaviour({ draft, set }: FieldsProps) {
     <Fieldset legend="Tools">
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <NativeSelect
-          label="Mode"
+          label={<HelpLabel of="chat_upstream.mode" label="Mode" />}
+          aria-label="Mode"
           data={[
             { value: "inject", label: "inject: the gateway offers and runs tools" },
             { value: "passthrough", label: "passthrough: the gateway runs no tools" },
@@ -132,7 +141,8 @@ function Behaviour({ draft, set }: FieldsProps) {
           onChange={(event) => set({ mode: event.currentTarget.value as Draft["mode"] })}
         />
         <NativeSelect
-          label="Tool names"
+          label={<HelpLabel of="chat_upstream.name_profile" label="Tool names" />}
+          aria-label="Tool names"
           data={[
             { value: "default", label: "default" },
             { value: "identifier", label: "identifier: without hyphens" },
@@ -141,7 +151,8 @@ function Behaviour({ draft, set }: FieldsProps) {
           onChange={(event) => set({ name_profile: event.currentTarget.value as Draft["name_profile"] })}
         />
         <NativeSelect
-          label="Tools other than functions"
+          label={<HelpLabel of="chat_upstream.other_tools" label="Tools other than functions" />}
+          aria-label="Tools other than functions"
           data={[
             { value: "pass", label: "pass unchanged" },
             { value: "refuse", label: "reject the request" },
@@ -150,7 +161,8 @@ function Behaviour({ draft, set }: FieldsProps) {
           onChange={(event) => set({ other_tools: event.currentTarget.value as Draft["other_tools"] })}
         />
         <Switch
-          label="Filter undeclared calls"
+          label={<HelpLabel of="chat_upstream.filter_undeclared_calls" label="Filter undeclared calls" />}
+          aria-label="Filter undeclared calls"
           description="Drop tool calls that the request does not declare, with or without a task."
           checked={draft.filter_undeclared_calls}
           onChange={(event) => set({ filter_undeclared_calls: event.currentTarget.checked })}
@@ -164,10 +176,12 @@ function Limits({ draft, set }: FieldsProps) {
   return (
     <Fieldset legend="Limits">
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
-        {NUMBERS.map(({ name, about, ...rest }) => (
+        {NUMBERS.map(({ name, label, about, ...rest }) => (
           <NumberInput
             key={name}
             {...rest}
+            label={<HelpLabel of={`chat_upstream.${name}`} label={label} />}
+            aria-label={label}
             description={about}
             thousandSeparator=","
             allowDecimal={false}
@@ -175,10 +189,12 @@ function Limits({ draft, set }: FieldsProps) {
             onChange={(value) => set({ [name]: Number(value) })}
           />
         ))}
-        {BUDGETS.map(({ name, about, ...rest }) => (
+        {BUDGETS.map(({ name, label, about, ...rest }) => (
           <NumberInput
             key={name}
             {...rest}
+            label={<HelpLabel of={`chat_upstream.budgets.${name}`} label={label} />}
+            aria-label={label}
             description={about}
             thousandSeparator=","
             allowDecimal={false}

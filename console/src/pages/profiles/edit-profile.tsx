@@ -6,6 +6,7 @@ import { useNavigate, useParams } from "react-router";
 import { api, take } from "@/api/client";
 import { useMe } from "@/api/me";
 import { serversQuery } from "@/api/records";
+import { HelpLabel } from "@/parts/help";
 import { SAVED } from "@/parts/leave-guard";
 import { OptionalList, ToolLists } from "@/parts/list-field";
 import { PageHead } from "@/parts/page-head";
@@ -45,7 +46,7 @@ export function EditProfile() {
   const query = useQuery(profileQuery(id));
   return (
     <MayWrite what="profiles" needs="publisher">
-      <PageHead title={`Edit ${id}`} />
+      <PageHead title={`Edit ${id}`} above={[{ title: id, path: `/profiles/${encodeURIComponent(id)}` }]} />
       <Loaded query={query} what="Loading the profile">
         {(saved) => <Editor saved={saved} />}
       </Loaded>
@@ -81,7 +82,8 @@ function Editor({ saved }: { readonly saved: Tagged<Profile> }) {
     >
       {isNew ? (
         <TextInput
-          label="Name"
+          label={<HelpLabel of="profile.profile_id" label="Name" />}
+          aria-label="Name"
           description="Tasks refer to it by this name. Lower-case letters, digits and dashes."
           value={draft.profile_id}
           onChange={(event) => set({ profile_id: event.currentTarget.value })}
@@ -136,7 +138,8 @@ function EnvironmentFields({ name, draft, set }: FieldsProps & { readonly name: 
   return (
     <Stack gap="md">
       <Switch
-        label={`Separate selection for ${name}`}
+        label={<HelpLabel of="profile.environments" label={`Separate selection for ${name}`} />}
+        aria-label={`Separate selection for ${name}`}
         description="It replaces the common selection there entirely."
         checked={selection !== null}
         onChange={(event) => change(event.currentTarget.checked ? OPEN : null)}
@@ -174,17 +177,25 @@ function SelectionFields({ selection, onChange }: SelectionFieldsProps) {
       <OptionalList
         label="Only these servers"
         about="By server ID."
+        of="profile.servers"
         value={selection.servers}
         onChange={(ids) => change({ servers: ids })}
         known={servers.map((one) => one.server_id)}
       />
       <OptionalList
         label="Only servers with one of these tags"
+        of="profile.tags"
         value={selection.tags}
         onChange={(chosen) => change({ tags: chosen })}
         known={[...tags].sort()}
       />
-      <ToolLists allow={selection.allow} deny={selection.deny} set={change} />
+      <ToolLists
+        allow={selection.allow}
+        deny={selection.deny}
+        set={change}
+        on={selection}
+        of={{ allow: "profile.allow", deny: "profile.deny" }}
+      />
     </Stack>
   );
 }

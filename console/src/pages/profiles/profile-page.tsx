@@ -8,13 +8,17 @@ import { tasksQuery } from "@/api/records";
 import { CodeBlock } from "@/parts/copy";
 import { Findings, useFindings } from "@/parts/findings";
 import { HistoryPanel } from "@/parts/history-panel";
+import { NothingOffered, Offered } from "@/parts/offered";
 import { PageHead } from "@/parts/page-head";
 import { PatternPreview } from "@/parts/pattern-preview";
 import { RecordActions } from "@/parts/record-actions";
 import { Loaded } from "@/parts/states";
+import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { useToolsChange } from "@/parts/use-tools-change";
 import { ENVIRONMENTS, type Profile, type Rollout, type Selection, usersOf, versionOf } from "./draft";
-import { profileQuery } from "./queries";
+import { whyNothing } from "./nothing";
+import { overviewQuery, profileQuery } from "./queries";
 import { RolloutCard } from "./rollout-card";
 
 export function ProfilePage() {
@@ -47,6 +51,7 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
         />
       </PageHead>
       <Stack gap="md">
+        <OfferedHere id={id} />
         {profile.rollout ? <RolloutCard profile={profile} rollout={profile.rollout} etag={etag} /> : null}
         <Findings findings={useFindings("profile").get(id)} />
         <Tabs
@@ -70,6 +75,23 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
         </Tabs>
       </Stack>
     </>
+  );
+}
+
+/** How many tools it offers at this gateway. */
+function OfferedHere({ id }: { readonly id: string }) {
+  const { environment } = useMe();
+  const overview = useQuery(overviewQuery).data;
+  useToolsChange();
+  const seen = overview?.profiles.find((one) => one.profile_id === id);
+  if (overview === undefined || seen === undefined) return null;
+  const why = whyNothing(seen);
+  if (why) return <NothingOffered why={why} />;
+  return (
+    <Text component="div">
+      <Offered tools={seen.tools} of={overview.registered_tools} /> registered tools offered in {environment},{" "}
+      {count(seen.tokens)} of {count(overview.registered_tokens)} tokens.
+    </Text>
   );
 }
 
@@ -144,9 +166,9 @@ function SelectionCard({ title, isHere, selection }: SelectionCardProps) {
         <Line title="Servers" list={servers} />
         <Line title="Servers with one of these tags" list={tags} />
         <Line title="Only these tools" list={allow} />
-        {allow ? <PatternPreview patterns={allow} /> : null}
+        {allow ? <PatternPreview patterns={allow} on={selection} /> : null}
         {deny.length > 0 ? <Line title="None of these tools" list={deny} /> : null}
-        <PatternPreview patterns={deny} isDeny />
+        <PatternPreview patterns={deny} isDeny on={selection} />
       </Stack>
     </Card>
   );

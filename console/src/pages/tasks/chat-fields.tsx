@@ -1,5 +1,6 @@
 /** The limits of a task's calls and chats. A budget can only lower a limit. */
 import { NumberInput, Select, SimpleGrid, Switch } from "@mantine/core";
+import { HelpLabel } from "@/parts/help";
 import { BUDGETS, type Budget, type Draft } from "./draft";
 import type { FieldsProps } from "./policy-fields";
 
@@ -17,7 +18,8 @@ export function ChatFields({ draft, set }: FieldsProps) {
   return (
     <>
       <Select
-        label="Approval required"
+        label={<HelpLabel of="task.config.mcp.approval_policy" label="Approval required" />}
+        aria-label="Approval required"
         description="The task can require more approvals than its servers, not fewer."
         placeholder="As the servers require"
         value={draft.approval}
@@ -27,13 +29,15 @@ export function ChatFields({ draft, set }: FieldsProps) {
         clearButtonProps={{ "aria-label": "Clear: Approval required" }}
       />
       <Switch
-        label="Elicited approval"
+        label={<HelpLabel of="task.config.mcp.approval_in_place" label="Elicited approval" />}
+        aria-label="Elicited approval"
         description="On: a client that supports elicitation may ask its user. Off: only operators approve."
         checked={draft.isInPlace}
         onChange={(event) => set({ isInPlace: event.currentTarget.checked })}
       />
       <Select
-        label="Chat mode"
+        label={<HelpLabel of="task.config.chat.mode" label="Chat mode" />}
+        aria-label="Chat mode"
         description="What the chat endpoints do with this task's tools."
         placeholder="As the chat upstream"
         value={draft.mode}
@@ -46,7 +50,8 @@ export function ChatFields({ draft, set }: FieldsProps) {
         {(Object.keys(BUDGETS) as Budget[]).map((name) => (
           <NumberInput
             key={name}
-            label={BUDGETS[name].title}
+            label={<HelpLabel of={`chat_upstream.budgets.${name}`} label={BUDGETS[name].title} />}
+            aria-label={BUDGETS[name].title}
             placeholder="Default"
             value={draft.budgets[name] ?? ""}
             min={BUDGETS[name].min}

@@ -48,7 +48,7 @@ export function EditTask() {
   const { state } = useLocation();
   return (
     <MayWrite what="tasks" needs="publisher">
-      <PageHead title={`Edit ${id}`} />
+      <PageHead title={`Edit ${id}`} above={[{ title: id, path: `/tasks/${encodeURIComponent(id)}` }]} />
       <Loaded query={query} what="Loading the task">
         {(saved) => <Editor saved={saved} proposed={state?.learned} />}
       </Loaded>
@@ -101,7 +101,11 @@ function Editor({ saved, proposed }: EditorProps) {
         </Section>
         <Section value="spending" title="Rate limits and quotas">
           <Text size="sm">Shared by all callers of the task, across all nodes. Days are UTC.</Text>
-          <TimeBudgetFields value={draft.spending} onChange={(spending) => set({ spending })} />
+          <TimeBudgetFields
+            value={draft.spending}
+            onChange={(spending) => set({ spending })}
+            of="task.config.mcp.budgets"
+          />
         </Section>
         <Section value="workload" title="Workload">
           <WorkloadFields draft={draft} set={set} />

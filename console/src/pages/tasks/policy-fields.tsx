@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { useMe } from "@/api/me";
 import { profilesQuery, serversQuery } from "@/api/records";
+import { HelpLabel, type HelpOf } from "@/parts/help";
 import { OptionalList, TextsField, ToolLists } from "@/parts/list-field";
 import type { Draft, Overrides } from "./draft";
 
@@ -18,7 +19,8 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
       <Stack gap="sm">
         {isNew ? (
           <TextInput
-            label="Name"
+            label={<HelpLabel of="task.task_id" label="Name" />}
+            aria-label="Name"
             description="Part of the task's URL. Lower-case letters, digits and dashes."
             value={draft.task_id}
             onChange={(event) => set({ task_id: event.currentTarget.value })}
@@ -28,25 +30,29 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
           />
         ) : null}
         <TextInput
-          label="Title"
+          label={<HelpLabel of="task.display_name" label="Title" />}
+          aria-label="Title"
           description="Shown in lists next to the name."
           value={draft.display_name}
           onChange={(event) => set({ display_name: event.currentTarget.value })}
         />
         <Switch
-          label="Enabled"
+          label={<HelpLabel of="task.config.mcp.enabled" label="Enabled" />}
+          aria-label="Enabled"
           description="Off: the task has no tools."
           checked={draft.isEnabled}
           onChange={(event) => set({ isEnabled: event.currentTarget.checked })}
         />
         <Switch
-          label="Enforced"
+          label={<HelpLabel of="task.config.mcp.enforce" label="Enforced" />}
+          aria-label="Enforced"
           description="Off (shadow mode): its rules deny nothing; the activity shows what they would deny."
           checked={draft.isEnforced}
           onChange={(event) => set({ isEnforced: event.currentTarget.checked })}
         />
         <Switch
-          label="Requires a server"
+          label={<HelpLabel of="task.config.mcp.require_servers" label="Requires a server" />}
+          aria-label="Requires a server"
           description="On: requests fail if no server is left. Off: they continue without tools, with a warning."
           checked={draft.requiresServers}
           onChange={(event) => set({ requiresServers: event.currentTarget.checked })}
@@ -63,7 +69,12 @@ export function ToolFields({ draft, set }: FieldsProps) {
         <Title order={2} size="h4">
           Tools
         </Title>
-        <ToolLists allow={draft.allow} deny={draft.deny} set={set} />
+        <ToolLists
+          allow={draft.allow}
+          deny={draft.deny}
+          set={set}
+          of={{ allow: "task.config.mcp.tool_allowlist", deny: "task.config.mcp.tool_denylist" }}
+        />
       </Stack>
     </Card>
   );
@@ -82,7 +93,8 @@ export function ProfileFields({ draft, set }: FieldsProps) {
           Profile and tags
         </Title>
         <Select
-          label="Profile"
+          label={<HelpLabel of="task.config.mcp.profile" label="Profile" />}
+          aria-label="Profile"
           description="A selection that several tasks share. It narrows the task's scope."
           placeholder="None"
           value={draft.profile}
@@ -107,6 +119,7 @@ export function ProfileFields({ draft, set }: FieldsProps) {
         )}
         <TagsList
           label="Only servers with one of these tags"
+          of="task.config.mcp.tags"
           value={draft.tags}
           onChange={(tags) => set({ tags })}
         />
@@ -117,6 +130,7 @@ export function ProfileFields({ draft, set }: FieldsProps) {
 
 interface TagsListProps {
   readonly label: string;
+  readonly of: HelpOf;
   readonly value: readonly string[] | null;
   readonly onChange: (value: string[] | null) => void;
 }
@@ -135,23 +149,27 @@ export function OverrideFields({ draft, set }: FieldsProps) {
       <Text size="sm">They narrow the profile further, for this task only.</Text>
       <OptionalList
         label="Overrides: only these servers"
+        of="task.config.mcp.profile_overrides"
         value={overrides.server_ids}
         onChange={(server_ids) => change({ server_ids })}
         known={servers}
       />
       <TagsList
         label="Overrides: only servers with one of these tags"
+        of="task.config.mcp.profile_overrides"
         value={overrides.tags}
         onChange={(tags) => change({ tags })}
       />
       <OptionalList
         label="Overrides: only these tools"
+        of="task.config.mcp.profile_overrides"
         value={overrides.tool_allowlist}
         onChange={(tool_allowlist) => change({ tool_allowlist })}
         isPatterns
       />
       <TextsField
         label="Overrides: none of these tools"
+        of="task.config.mcp.profile_overrides"
         value={overrides.tool_denylist ?? []}
         onChange={(denied) => change({ tool_denylist: denied.length > 0 ? denied : null })}
         isPatterns

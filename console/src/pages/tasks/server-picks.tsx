@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { serversQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
+import { HelpLabel } from "@/parts/help";
 import { Empty } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -73,13 +74,19 @@ function Switches({ picks, turn }: { readonly picks: Picks; readonly turn: (acti
   return (
     <>
       <Switch
-        label="The task lists its default servers"
+        label={
+          <HelpLabel of="task.config.mcp.default_server_ids" label="The task lists its default servers" />
+        }
+        aria-label="The task lists its default servers"
         description="Off: its profile or tags select them."
         checked={picks.default !== null}
         onChange={(event) => turn({ do: "name-default", isOn: event.currentTarget.checked })}
       />
       <Switch
-        label="Requests may select other servers"
+        label={
+          <HelpLabel of="task.config.mcp.allowed_server_ids" label="Requests may select other servers" />
+        }
+        aria-label="Requests may select other servers"
         description="On: any allowed server. Off: default servers only."
         checked={picks.allowed !== null}
         onChange={(event) => turn({ do: "name-allowed", isOn: event.currentTarget.checked })}

@@ -2,6 +2,7 @@
 import { Autocomplete, NumberInput, SimpleGrid, Switch, TagsInput, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { api, take } from "@/api/client";
+import { HelpLabel } from "@/parts/help";
 import { UNTRUSTED_TAGS } from "@/parts/list-field";
 import type { Workload } from "./draft";
 import type { FieldsProps } from "./policy-fields";
@@ -13,7 +14,8 @@ export function WorkloadFields({ draft, set }: FieldsProps) {
   return (
     <>
       <Switch
-        label="Run a WebAssembly module"
+        label={<HelpLabel of="task.workload" label="Run a WebAssembly module" />}
+        aria-label="Run a WebAssembly module"
         description="Off: the task is policy only."
         checked={workload !== null}
         onChange={(event) => set({ workload: event.currentTarget.checked ? NEW_WORKLOAD : null })}
@@ -41,7 +43,8 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
       />
       <TagsInput
         {...UNTRUSTED_TAGS}
-        label="Arguments"
+        label={<HelpLabel of="task.workload.args" label="Arguments" />}
+        aria-label="Arguments"
         description="In order, after the module's name."
         value={[...(workload.args ?? [])]}
         onChange={(args) => change({ args })}
@@ -51,7 +54,8 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
       />
       <TagsInput
         {...UNTRUSTED_TAGS}
-        label="Environment variables"
+        label={<HelpLabel of="task.workload.env" label="Environment variables" />}
+        aria-label="Environment variables"
         description="NAME=value. Not for secrets."
         value={linesOf(workload.env ?? {})}
         onChange={(lines) => change({ env: envOf(lines) })}
@@ -65,7 +69,8 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
         {(Object.keys(LIMITS) as Limit[]).map((name) => (
           <NumberInput
             key={name}
-            label={LIMITS[name].title}
+            label={<HelpLabel of={`task.workload.limits.${name}`} label={LIMITS[name].title} />}
+            aria-label={LIMITS[name].title}
             value={workload.limits?.[name] ?? LIMITS[name].usual}
             min={LIMITS[name].min}
             max={LIMITS[name].max}
@@ -77,7 +82,8 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
           />
         ))}
         <NumberInput
-          label="Retries"
+          label={<HelpLabel of="task.workload.retries" label="Retries" />}
+          aria-label="Retries"
           description="If the node is lost."
           value={workload.retries ?? 0}
           min={0}
