@@ -21,8 +21,8 @@ from typing import Literal
 
 import pytest
 import yaml
-from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
 from tests.docs.documents import EXAMPLES, ROOT, Step, document
 from tests.docs.gateways import migration_gateway, write_runners
@@ -117,9 +117,13 @@ def list_tools(place: str | list[str], mode: Literal["auto", "legacy"] = "auto")
 
     async def ask() -> Names:
         # To a file: pytest's standard error has no descriptor that a child could write to.
-        launch = StdioTransport(place[0], list(place[1:]), log_file=Path(os.devnull))
-        async with Client(launch if isinstance(place, list) else place, mode=mode) as client:
-            return {tool.name for tool in await client.list_tools()}
+        with Path(os.devnull).open("w") as nothing:
+            server = place if isinstance(place, str) else stdio_client(launch(*place), errlog=nothing)
+            async with Client(server, mode=mode) as client:
+                return {tool.name for tool in (await client.list_tools()).tools}
+
+    def launch(command: str, *words: str) -> StdioServerParameters:
+        return StdioServerParameters(command=command, args=list(words))
 
     return asyncio.run(ask())
 

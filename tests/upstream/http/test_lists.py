@@ -28,9 +28,11 @@ def tool(name: str, **members: Any) -> Tool:
 
 def listing(tools: Iterable[Tool], cursor: Callable[[Any], Any] = lambda _: None) -> Any:
     """Answers `tools/list` with these, and with the cursor that follows the one it was asked for."""
-    offered = list(tools)
+    offered: list[Tool] = []
 
     async def script(request: Request, peer: Peer) -> None:
+        # Not before: of the 100,000 every worker would make its own as it collects the tests.
+        offered.extend(tools if not offered else ())
         following = cursor(request.message["params"].get("cursor"))
         more = {} if following is None else {"nextCursor": following}
         await peer.result(request, {"tools": offered, "resultType": "complete", "ttlMs": 60_000, **more})
