@@ -1,14 +1,17 @@
 /** One run: state, live log and result. */
-import { Alert, Anchor, Button, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { Alert, Button, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { Link, useParams } from "react-router";
+import { useParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
-import { CodeBlock } from "@/parts/copy";
+import { CodeBlock, Copy } from "@/parts/copy";
 import { PageHead } from "@/parts/page-head";
+import { Prose } from "@/parts/prose";
 import { Failure, Loaded } from "@/parts/states";
 import { ago, bytes, count, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { runName } from "./names";
 import { endOf, isOver, type Line, type Run } from "./run-log";
 import { RunBadge, tookOf } from "./task-runs";
 import { useRun } from "./use-run";
@@ -27,14 +30,15 @@ export function RunPage() {
   return (
     <>
       <PageHead
-        title={`Run ${invocationId}`}
+        title={query.data ? runName(query.data) : "Run"}
+        above={[{ title: taskId, path: `/runs/${encodeURIComponent(taskId)}` }]}
         about={
-          <>
-            Task{" "}
-            <Anchor component={Link} to={`/runs/${encodeURIComponent(taskId)}`}>
-              <Untrusted text={taskId} mono />
-            </Anchor>
-          </>
+          <Group gap={4} component="span" display="inline-flex">
+            <Text span size="xs" className="mono">
+              {visibleText(invocationId)}
+            </Text>
+            <Copy text={invocationId} label="Copy the id" />
+          </Group>
         }
       >
         {query.data && !isOver(followed.state ?? query.data.state) ? <Cancel run={query.data} /> : null}
@@ -47,7 +51,7 @@ export function RunPage() {
               <Facts run={run} />
               {followed.broken === null ? null : (
                 <Alert color="yellow">
-                  <Untrusted text={followed.broken} />
+                  <Prose text={followed.broken} />
                 </Alert>
               )}
               {run.ending === null ? null : <Ending ending={run.ending} />}
@@ -95,7 +99,7 @@ function Facts({ run }: { readonly run: Run }) {
       <Fact name="Requested">
         <span title={moment(run.created_ms)}>{ago(run.created_ms)}</span>
       </Fact>
-      <Fact name="Caller">
+      <Fact name="Started by">
         <Untrusted text={run.principal} mono />
       </Fact>
       <Fact name="Attempt">
@@ -133,7 +137,7 @@ function Ending({ ending }: { readonly ending: Shapes["EndingShown"] }) {
     <>
       {ending.message === "" ? null : (
         <Alert color="red" title="Error">
-          <Untrusted text={ending.message} />
+          <Prose text={ending.message} />
         </Alert>
       )}
       {ending.is_truncated ? (
@@ -206,8 +210,7 @@ function Log({ lines, isOver }: { readonly lines: readonly Line[]; readonly isOv
       <Title order={2} size="h4" mb="xs">
         Log
       </Title>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
-      <section tabIndex={0} role="log" aria-label="Log" style={{ overflow: "auto", maxHeight: 420 }}>
+      <section role="log" aria-label="Log">
         {lines.map((line) => (
           <Text key={line.seq} size="sm" c={TONES[line.level]} component="div" className="mono">
             <Text span c="dimmed" inherit>

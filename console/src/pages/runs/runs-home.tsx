@@ -1,5 +1,5 @@
 /** The tasks that can be run, and the modules they run. */
-import { Anchor, Button, Group, Tabs, TextInput } from "@mantine/core";
+import { Button, Group, Tabs, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useNavigate, useSearchParams } from "react-router";
@@ -7,12 +7,16 @@ import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
 import { tasksQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
+import { ago, bytes } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
-import { Modules } from "./modules";
+import { Modules, modulesQuery } from "./modules";
 
 type Task = Shapes["TaskShown"];
+type Module = Shapes["ModuleShown"];
 
 export function RunsHome() {
   const mayRead = useMay("viewer");
@@ -49,57 +53,101 @@ function Both() {
   );
 }
 
-const COLUMNS: readonly Column<Task>[] = [
-  {
-    key: "task",
-    title: "Task",
-    show: (one) => <Untrusted text={one.task_id} mono />,
-    sortBy: (one) => one.task_id,
-  },
-  {
-    key: "name",
-    title: "Name",
-    show: (one) => <Untrusted text={one.display_name} />,
-    sortBy: (one) => one.display_name,
-  },
-  {
-    key: "module",
-    title: "Module",
-    show: (one) => <span className="mono">{one.workload?.module.slice(0, 12)}…</span>,
-    isMinor: true,
-  },
-  {
-    key: "retries",
-    title: "Retries",
-    show: (one) => (one.workload?.retries ? `up to ${one.workload.retries} times` : "never"),
-    isMinor: true,
-  },
-];
+function columnsOf(modules: ReadonlyMap<string, Module>): readonly Column<Task>[] {
+  return [
+    {
+      key: "task",
+      title: "Task",
+      sortBy: (one) => one.task_id,
+      show: (one) => (
+        <>
+          <Text size="sm" fw={600} component="div">
+            <Untrusted text={one.task_id} mono />
+          </Text>
+          <Text size="xs" c="dimmed" component="div">
+            <Untrusted text={one.display_name} />
+          </Text>
+        </>
+      ),
+    },
+    { key: "module", title: "Module", show: (one) => <ModuleOf task={one} modules={modules} /> },
+    {
+      key: "retries",
+      title: "Retries",
+      show: (one) => (one.workload?.retries ? `up to ${one.workload.retries} times` : "never"),
+      isMinor: true,
+    },
+  ];
+}
+
+/** Whether it is there, how large it is and when it was uploaded: its hash tells no one anything. */
+function ModuleOf({ task, modules }: { readonly task: Task; readonly modules: ReadonlyMap<string, Module> }) {
+  const hash = task.workload?.module ?? "";
+  const found = modules.get(hash);
+  return (
+    <Text size="sm" title={hash} component="div">
+      {found ? (
+        `${bytes(found.size)}, uploaded ${ago(found.at_ms)}`
+      ) : modules.size > 0 ? (
+        <Text span inherit c="var(--tone-bad)">
+          not uploaded
+        </Text>
+      ) : (
+        <span className="mono">{hash.slice(0, 12)}…</span>
+      )}
+    </Text>
+  );
+}
 
 function Runnable() {
   const tasks = useQuery(tasksQuery);
+  const modules = useQuery(modulesQuery).data?.modules ?? [];
+  const { text } = useFilters();
+  const byHash = new Map(modules.map((one) => [one.sha256, one]));
   return (
     <Loaded query={tasks} what="Loading the tasks">
-      {(all) => (
-        <DataTable
-          label="Tasks with a workload"
-          rows={all.filter((one) => one.workload != null)}
-          columns={COLUMNS}
-          keyOf={(one) => one.task_id}
-          hrefOf={(one) => encodeURIComponent(one.task_id)}
-          sort={{ key: "task" }}
-          empty={
-            <Empty title="No WASM tasks yet">
-              Upload a module, then set its hash as the <span className="mono">workload</span> of a{" "}
-              <Anchor component={Link} to="/tasks">
-                task
-              </Anchor>
-              .
-            </Empty>
-          }
-        />
-      )}
+      {(all) => {
+        const runnable = all.filter((one) => one.workload != null);
+        if (runnable.length === 0) return <NothingToRun hasModules={modules.length > 0} />;
+        return (
+          <>
+            <FilterRow find="Find by name or title" />
+            <DataTable
+              label="Tasks with a workload"
+              rows={runnable.filter((one) => hasWords(text, one.task_id, one.display_name))}
+              columns={columnsOf(byHash)}
+              keyOf={(one) => one.task_id}
+              hrefOf={(one) => encodeURIComponent(one.task_id)}
+              sort={{ key: "task" }}
+              empty={<Empty title="No tasks match" firstStep={<ClearFilters names={[]} />} />}
+            />
+          </>
+        );
+      }}
     </Loaded>
+  );
+}
+
+function NothingToRun({ hasModules }: { readonly hasModules: boolean }) {
+  return (
+    <Empty
+      title="No WASM tasks yet"
+      firstStep={
+        hasModules ? (
+          <Button component={Link} to="/tasks">
+            Choose a task
+          </Button>
+        ) : (
+          <Button component={Link} to="?tab=modules">
+            Upload a module
+          </Button>
+        )
+      }
+    >
+      {hasModules
+        ? "Edit a task, and choose a module under Workload."
+        : "Upload a module, then choose it as the workload of a task."}
+    </Empty>
   );
 }
 

@@ -1,15 +1,18 @@
 /** The runs of one task, and a form to start one. */
-import { Anchor, Badge, Button, Group, Textarea } from "@mantine/core";
+import { Badge, Button, Group, Text, Textarea } from "@mantine/core";
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useNavigate, useParams } from "react-router";
 import { api, take } from "@/api/client";
 import { useTyped } from "@/api/typed";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, type FilterSelect, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { ago, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { useAllPages } from "@/parts/use-all-pages";
 import { COLOURS, endOf, type Summary, tookMs } from "./run-log";
 
 const PAGE = 50;
@@ -32,12 +35,14 @@ export function TaskRuns() {
   const { taskId = "" } = useParams();
   const found = useRuns(taskId);
   const runs = found.data?.pages.flatMap((page) => page.invocations);
+  const { of, text } = useFilters();
+  useAllPages(found, found.data?.pages.length ?? 0, text + of(STATE.name) !== "");
   return (
     <>
       <PageHead title={taskId} about="Runs of this task.">
-        <Anchor component={Link} to={`/tasks/${encodeURIComponent(taskId)}`}>
+        <Button component={Link} to={`/tasks/${encodeURIComponent(taskId)}`} variant="default">
           Open the task
-        </Anchor>
+        </Button>
       </PageHead>
       {found.isError && runs === undefined ? (
         <Failure error={found.error} onRetry={() => void found.refetch()} />
@@ -46,6 +51,7 @@ export function TaskRuns() {
       ) : (
         <>
           <Begin taskId={taskId} />
+          {runs.length > 0 ? <FilterRow find="Find by who started it" selects={[STATE]} /> : null}
           <Runs runs={runs} />
         </>
       )}
@@ -104,28 +110,44 @@ function Begin({ taskId }: { readonly taskId: string }) {
 }
 
 const COLUMNS: readonly Column<Summary>[] = [
-  { key: "state", title: "State", show: (one) => <RunBadge state={one.state} /> },
-  { key: "end", title: "Result", show: endOf },
   {
     key: "began",
-    title: "Requested",
-    show: (one) => <span title={moment(one.created_ms)}>{ago(one.created_ms)}</span>,
+    title: "Run",
     sortBy: (one) => one.created_ms,
+    show: (one) => (
+      <>
+        <Text size="sm" fw={600}>
+          {moment(one.created_ms)}
+        </Text>
+        <Text size="xs" c="dimmed">
+          {ago(one.created_ms)}
+        </Text>
+      </>
+    ),
   },
+  { key: "state", title: "State", show: (one) => <RunBadge state={one.state} /> },
+  { key: "end", title: "Result", show: endOf },
   {
     key: "took",
     title: "Duration",
     show: (one) => tookOf(one),
     sortBy: (one) => tookMs(one, Date.now()) ?? -1,
+    isMinor: true,
   },
-  { key: "who", title: "Caller", show: (one) => <Untrusted text={one.principal} mono />, isMinor: true },
   {
-    key: "id",
-    title: "Run",
-    show: (one) => <span className="mono">{one.invocation_id}</span>,
+    key: "who",
+    title: "Started by",
+    show: (one) => <Untrusted text={one.principal} mono />,
     isMinor: true,
   },
 ];
+
+const STATE: FilterSelect = {
+  name: "state",
+  label: "State",
+  any: "Any state",
+  data: Object.keys(COLOURS).map((one) => ({ value: one, label: one })),
+};
 
 export function tookOf(run: Summary): string {
   const ms = tookMs(run, Date.now());
@@ -141,14 +163,22 @@ export function RunBadge({ state }: { readonly state: Summary["state"] }) {
 }
 
 function Runs({ runs }: { readonly runs: readonly Summary[] }) {
+  const { of, text } = useFilters();
+  const state = of(STATE.name);
   return (
     <DataTable
       label="Runs"
-      rows={runs}
+      rows={runs.filter((one) => (state === "" || one.state === state) && hasWords(text, one.principal))}
       columns={COLUMNS}
       keyOf={(one) => one.invocation_id}
       hrefOf={(one) => encodeURIComponent(one.invocation_id)}
-      empty={<Empty title="No runs yet" />}
+      empty={
+        runs.length > 0 ? (
+          <Empty title="No runs match" firstStep={<ClearFilters names={[STATE.name]} />} />
+        ) : (
+          <Empty title="No runs yet">Enter what the program reads as its input, then choose Run.</Empty>
+        )
+      }
     />
   );
 }

@@ -1,9 +1,12 @@
 /** The workload of a task: a WebAssembly module and its settings. */
-import { Autocomplete, NumberInput, SimpleGrid, Switch, TagsInput, Text } from "@mantine/core";
+import { Anchor, Autocomplete, NumberInput, SimpleGrid, Stack, Switch, TagsInput, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
 import { api, take } from "@/api/client";
+import { moduleName } from "@/pages/runs/names";
 import { HelpLabel } from "@/parts/help";
 import { UNTRUSTED_TAGS } from "@/parts/list-field";
+import { Untrusted } from "@/parts/untrusted";
 import type { Workload } from "./draft";
 import type { FieldsProps } from "./policy-fields";
 import { envOf, LIMITS, type Limit, linesOf, NEW_WORKLOAD } from "./workload";
@@ -30,17 +33,39 @@ function Fields({ workload, change }: { workload: Workload; change: (part: Parti
     queryKey: ["modules"],
     queryFn: ({ signal }) => take(api.GET("/admin/api/modules", { signal })),
   });
+  const known = new Map(modules.data?.modules.map((one) => [one.sha256, one]));
+  const chosen = known.get(workload.module);
   return (
     <>
       <Autocomplete
-        label="Module"
-        description="The SHA-256 of an uploaded module."
+        label={<HelpLabel of="task.workload.module" label="Module" />}
+        aria-label="Module"
+        description={chosen ? `This is ${moduleName(chosen)}.` : "The SHA-256 of an uploaded module."}
         value={workload.module}
-        data={modules.data?.modules.map((one) => one.sha256) ?? []}
+        data={[...known.keys()]}
+        renderOption={({ option }) => {
+          const one = known.get(option.value);
+          return (
+            <Stack gap={0}>
+              <Untrusted text={one ? moduleName(one) : ""} />
+              <Text size="xs" c="dimmed" className="mono">
+                {option.value.slice(0, 16)}…
+              </Text>
+            </Stack>
+          );
+        }}
         limit={50}
         onChange={(module) => change({ module: module.trim() })}
         required
       />
+      {modules.data?.modules.length === 0 ? (
+        <Text size="sm">
+          No module is uploaded yet.{" "}
+          <Anchor component={Link} to="/runs?tab=modules" inherit>
+            Upload one
+          </Anchor>
+        </Text>
+      ) : null}
       <TagsInput
         {...UNTRUSTED_TAGS}
         label={<HelpLabel of="task.workload.args" label="Arguments" />}
