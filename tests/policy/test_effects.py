@@ -269,7 +269,7 @@ def test_approvals_by_effect_ask_for_more_where_a_definition_does_not_say(
 def test_plan_shows_what_a_change_to_an_effect_does() -> None:
     before = snapshot(FS)
     after = snapshot(replace(FS, record=replace(FS.record, allowed_tools=("@read_only",))))
-    (change,) = Planner().plan(before, after).changes
+    (change,) = Planner().plan(before, after)
 
     assert change.removed == refs("fs/delete", "fs/mute", "fs/odd", "fs/write")
     assert change.added == ()

@@ -277,7 +277,7 @@ def test_a_plan_tells_of_prompts_and_resources() -> None:
     before = snapshot(offer("fs", *ALL, allowed=("*",)))
     after = snapshot(offer("fs", *ALL, allowed=("*", "prompt:*")))
 
-    (plain,) = Planner().plan(before, after).changes
+    (plain,) = Planner().plan(before, after)
 
     assert [str(ref) for ref in plain.added] == ["prompt:fs/greet"]
 

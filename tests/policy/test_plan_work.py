@@ -128,7 +128,7 @@ def test_a_plan_says_what_composing_everything_says(seed: int) -> None:
     )
     for _ in range(CHANGES_PER_EXAMPLE):
         after = changes.step(platform)
-        found = [one for one in planner.plan(platform, after, limits=limits).changes if one.has_effect]
+        found = [one for one in planner.plan(platform, after, limits=limits) if one.has_effect]
         assert found == expected(platform, after, limits)
         if chance.random() < 0.7:
             platform = after
@@ -161,7 +161,7 @@ def test_a_plan_of_one_server_composes_that_server_alone(limits: ScopeLimits) ->
 
     found = planner.plan(before, narrowed(before, "s007"), limits=limits)
 
-    assert {one.task_id for one in found.changes if one.has_effect} == {None, "t7", "wide"}
+    assert {one.task_id for one in found if one.has_effect} == {None, "t7", "wide"}
     # On both sides, for each of the three; and s000 is counted where tasks are refused for their size.
     assert planner.composed - already <= 3 * 2 + (2 if limits is REFUSING else 0)
 
@@ -172,7 +172,7 @@ def test_a_plan_of_one_task_composes_its_servers_alone() -> None:
 
     found = planner.plan(before, replace(before, tasks=MappingProxyType({**before.tasks, "t3": changed})))
 
-    assert {one.task_id for one in found.changes if one.has_effect} == {"t3"}
+    assert {one.task_id for one in found if one.has_effect} == {"t3"}
     assert planner.composed == 3
 
 

@@ -162,7 +162,7 @@ def task_record(**config: str) -> Task:
 def test_a_plan_shows_what_is_let_through_once_a_task_is_no_longer_enforced() -> None:
     before = replace(PLATFORM, tasks={"t": task_record()})
     after = replace(PLATFORM, tasks={"t": task_record(enforce="false")})
-    change = Planner().plan(before, after).changes[1]
+    change = Planner().plan(before, after)[1]
 
     assert change.added == refs("git/git_commit", "git/prompt:review", "mail/send")
     assert change.reach_added == change.added

@@ -51,21 +51,6 @@ class TaskChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One entry for the plain URL, then one for each task of either side, sorted.
-
-    During a rollout of its profile, a task has an entry for each share of callers that the change affects. If
-    the change cannot affect a task, its entry is empty, even if the task is denied.
-    """
-
-    changes: tuple[TaskChange, ...]
-
-    @property
-    def has_effect(self) -> bool:
-        return any(change.has_effect for change in self.changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
     """One task on one side of the change."""
 
@@ -127,9 +112,15 @@ class Planner:
         self.composed = 0
         """Servers composed so far: the work of plans."""
 
-    def plan(self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS) -> Plan:
-        """The difference from `before` to `after`, for each task and for callers without a task.
-        Thread-safe."""
+    def plan(
+        self, before: Snapshot, after: Snapshot, *, limits: ScopeLimits = DEFAULT_LIMITS
+    ) -> tuple[TaskChange, ...]:
+        """The difference from `before` to `after`: for the plain URL, then for each task of either side,
+        sorted. Thread-safe.
+
+        During a rollout of its profile, a task has an entry for each share of callers that the change
+        affects. If the change cannot affect a task, its entry is empty, even if the task is denied.
+        """
         if sum(len(one.servers) for one in self._tallies.values()) > self._max_tallies:
             self._tallies = {}
         old, new = before.servers, after.servers
@@ -138,7 +129,7 @@ class Planner:
         profiles = _find_differences(before.profiles, after.profiles)
         compared = _Comparison(before, after, limits, servers | pins, profiles)
         tasks = (None, *sorted(before.tasks.keys() | after.tasks.keys()))
-        return Plan(changes=tuple(one for task_id in tasks for one in self._changes(compared, task_id)))
+        return tuple(one for task_id in tasks for one in self._changes(compared, task_id))
 
     def _changes(self, compared: _Comparison, task_id: str | None) -> Iterable[TaskChange]:
         before, after = compared.before, compared.after

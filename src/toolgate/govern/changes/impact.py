@@ -81,8 +81,8 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
     before = control.gateway.snapshot
     after = predict_snapshot(before, edits)
     # In a thread: a task with many servers would block the event loop.
-    planned = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
-    noticed = tuple(one for one in planned.changes if one.has_effect)
+    changes = await asyncio.to_thread(control.planner.plan, before, after, limits=control.gateway.limits)
+    noticed = tuple(one for one in changes if one.has_effect)
     records = [(*edit.change.key, edit.body_before, edit.body) for edit in edits if edit.has_effect]
     seen = [(it.task_id, it.share, it.added, it.removed, it.reach_added, it.reach_removed) for it in noticed]
     canonical = _encode_canonical((sorted(records, key=itemgetter(0, 1)), seen))
@@ -90,7 +90,7 @@ async def plan_edits(control: Control, edits: Sequence[RecordEdit]) -> ChangePla
         id=hashlib.sha256(canonical).hexdigest()[:32],
         edits=tuple(edits),
         tasks=noticed,
-        unchanged=sum(one.task_id is not None and not one.has_effect for one in planned.changes),
+        unchanged=sum(one.task_id is not None and not one.has_effect for one in changes),
         unlisted=tuple(
             edit.record.server_id
             for edit in edits
