@@ -24,7 +24,7 @@ export function Fact({ name, children }: FactProps) {
 /** The fields of a record, a row each. */
 export function FactTable({ children }: { readonly children: ReactNode }) {
   return (
-    <Table variant="vertical" withTableBorder layout="auto" maw={820}>
+    <Table variant="vertical" withTableBorder layout="auto" maw={820} bg="var(--mantine-color-body)">
       <Table.Tbody>{children}</Table.Tbody>
     </Table>
   );

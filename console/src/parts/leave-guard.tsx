@@ -7,7 +7,17 @@ import { useTyped } from "@/api/typed";
 /** The state of a location that one is led to because everything is saved. */
 export const SAVED = "saved";
 
-export function LeaveGuard({ isDirty }: { readonly isDirty: boolean }) {
+interface LeaveGuardProps {
+  readonly isDirty: boolean;
+  readonly question?: string;
+  readonly about?: string;
+}
+
+export function LeaveGuard({
+  isDirty,
+  question = "Leave without saving?",
+  about = "Unsaved changes would be lost.",
+}: LeaveGuardProps) {
   const blocker = useBlocker(
     ({ currentLocation, nextLocation }) =>
       isDirty && currentLocation.pathname !== nextLocation.pathname && nextLocation.state !== SAVED,
@@ -20,13 +30,9 @@ export function LeaveGuard({ isDirty }: { readonly isDirty: boolean }) {
     return () => window.removeEventListener("beforeunload", hold);
   }, [isDirty]);
   return (
-    <Modal
-      opened={blocker.state === "blocked"}
-      onClose={() => blocker.reset?.()}
-      title="Leave without saving?"
-    >
+    <Modal opened={blocker.state === "blocked"} onClose={() => blocker.reset?.()} title={question}>
       <Stack>
-        <Text>Unsaved changes would be lost.</Text>
+        <Text>{about}</Text>
         <Group justify="flex-end">
           <Button variant="default" onClick={() => blocker.reset?.()} data-autofocus>
             Stay

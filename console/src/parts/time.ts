@@ -24,6 +24,13 @@ export function moment(ms: number): string {
   return new Date(ms).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 }
 
+/** The day of a moment, in the browser's time zone. */
+export function day(ms: number): string {
+  const at = new Date(ms);
+  const two = (value: number) => String(value).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+}
+
 export function duration(ms: number): string {
   if (ms < 1) return `${Math.round(ms * 1000)} µs`;
   if (ms < 1_000) return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
