@@ -1,18 +1,19 @@
 /** The console: its providers, its gate, and its pages, each loaded when it is first opened. */
-import { MantineProvider } from "@mantine/core";
+import { Button, MantineProvider } from "@mantine/core";
 import { Notifications } from "@mantine/notifications";
 import { QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
 import { type ComponentType, lazy } from "react";
-import { createBrowserRouter, type RouteObject, RouterProvider } from "react-router";
+import { createBrowserRouter, Navigate, type RouteObject, RouterProvider } from "react-router";
 import { ApiError } from "./api/client";
 import { leave } from "./api/leave";
 import { meQuery } from "./api/me";
-import { setCredential } from "./api/session";
+import { endSession, setCredential } from "./api/session";
 import { isAnythingTyped } from "./api/typed";
-import { LoginPage } from "./pages/login";
+import { LoginCard, LoginPage } from "./pages/login";
 import { LoginAgain } from "./pages/login/again";
+import { LoginFailure } from "./pages/login/failure";
 import { Problem } from "./parts/problem";
-import { Empty, Failure, Skeletons } from "./parts/states";
+import { Empty, Skeletons } from "./parts/states";
 import { Shell } from "./shell";
 import { theme } from "./theme";
 
@@ -45,6 +46,7 @@ const router = createBrowserRouter(
         page("profiles/*", () => import("./pages/profiles")),
         page("scope", () => import("./pages/scope")),
         page("catalog/*", () => import("./pages/catalog")),
+        { path: "integrations", element: <Navigate to="/connections" replace /> },
         page("connections", () => import("./pages/connections")),
         page("playground/*", () => import("./pages/playground")),
         page("guides/*", () => import("./pages/guides")),
@@ -86,29 +88,36 @@ function Gate() {
   return isRefusal(me.error, true) ? (
     <LoginPage />
   ) : (
-    <Failure error={me.error} onRetry={() => void me.refetch()} />
+    <LoginCard title="Toolgate does not respond">
+      <LoginFailure error={me.error} />
+      <Button onClick={() => void me.refetch()}>Try again</Button>
+    </LoginCard>
   );
 }
 
 /** A credential that was revoked or has expired leads back to the gate, which drops it: the next login would send it
  *  again. */
-function onRefused(isAtGate: boolean): void {
-  if (isAtGate) setCredential(null);
+function onRefused(error: unknown, isAtGate: boolean): void {
+  const isUnknown = error instanceof ApiError && error.status === 401;
+  if (isAtGate && isUnknown) endSession();
+  else if (isAtGate) setCredential(null);
   const me = queries.getQueryState(meQuery.queryKey);
   if (me?.data === undefined) return;
-  if (!isAnythingTyped()) void leave(queries);
-  else if (!isRefusal(me.error, true)) void queries.invalidateQueries({ queryKey: meQuery.queryKey });
+  if (!isAnythingTyped()) {
+    endSession();
+    void leave(queries);
+  } else if (!isRefusal(me.error, true)) void queries.invalidateQueries({ queryKey: meQuery.queryKey });
 }
 
 queries.getQueryCache().subscribe((event) => {
   if (event.type !== "updated" || event.action.type !== "error") return;
   const isAtGate = event.query.queryKey[0] === "me";
-  if (isRefusal(event.action.error, isAtGate)) onRefused(isAtGate);
+  if (isRefusal(event.action.error, isAtGate)) onRefused(event.action.error, isAtGate);
 });
 
 queries.getMutationCache().subscribe((event) => {
   if (event.type !== "updated" || event.action.type !== "error") return;
-  if (isRefusal(event.action.error, false)) onRefused(false);
+  if (isRefusal(event.action.error, false)) onRefused(event.action.error, false);
 });
 
 export function App({ nonce }: { readonly nonce: string }) {

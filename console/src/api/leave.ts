@@ -3,9 +3,14 @@ import type { QueryClient } from "@tanstack/react-query";
 import { meQuery } from "./me";
 import { setCredential } from "./session";
 
+/** The first part of the query key of what the login page needs. */
+export const LOGIN_KEY = "login";
+
 export async function leave(queries: QueryClient): Promise<void> {
   setCredential(null);
   const [me] = meQuery.queryKey;
   await queries.resetQueries({ queryKey: [me] });
-  queries.removeQueries({ predicate: (one) => one.queryKey[0] !== me });
+  // But for what the login page, which is there by now, is waiting for.
+  const kept = [me, LOGIN_KEY];
+  queries.removeQueries({ predicate: ({ queryKey: [first] }) => !kept.some((one) => one === first) });
 }

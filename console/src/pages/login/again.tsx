@@ -5,9 +5,9 @@ import { useEffect } from "react";
 import type { Shapes } from "@/api/client";
 import { leave } from "@/api/leave";
 import { openAside } from "@/parts/elsewhere";
-import { Failure } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
 import { LoginCard } from ".";
+import { LoginFailure } from "./failure";
 import { awaitAnswer } from "./other-tab";
 import { useFinish } from "./use-enter";
 import { Ways } from "./ways";
@@ -32,11 +32,12 @@ export function LoginAgain({ as }: { readonly as: Shapes["MeShown"] }) {
       <Modal.Content aria-label="Log in again">
         <LoginCard title="Log in again">
           <Alert color="yellow" title="Your input is kept">
-            Your login as <Untrusted text={as.principal} mono /> has expired. Log in to continue.
+            Your login as <Untrusted text={as.principal} mono /> was revoked or has expired. Log in to
+            continue.
           </Alert>
           {/* In another tab: this one would lose the input. */}
           <Ways go={openAside} />
-          {finish.isError ? <Failure error={finish.error} /> : null}
+          {finish.isError ? <LoginFailure error={finish.error} /> : null}
           <Button variant="subtle" color="gray" onClick={() => void leave(queries)}>
             Discard my input
           </Button>

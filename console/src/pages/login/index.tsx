@@ -1,10 +1,12 @@
 /** The login page: by key, or at an issuer. */
-import { Button, Card, Center, Image, Stack, Text, Title } from "@mantine/core";
+import { Alert, Button, Card, Center, Image, Stack, Text, Title } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef } from "react";
 import { useNavigate, useSearchParams } from "react-router";
+import { endedBy } from "@/api/session";
 import { goTo } from "@/parts/elsewhere";
-import { Failure, Skeletons } from "@/parts/states";
+import { Skeletons } from "@/parts/states";
+import { LoginFailure } from "./failure";
 import { handOver } from "./other-tab";
 import { isBegunHere } from "./pkce";
 import { useFinish } from "./use-enter";
@@ -15,8 +17,29 @@ export function LoginPage() {
   const isReturning = query.has("state") && (query.has("code") || query.has("error"));
   return (
     <LoginCard title="Log in to Toolgate">
-      {isReturning ? <Return query={query} /> : <Ways go={goTo} />}
+      {isReturning ? (
+        <Return query={query} />
+      ) : (
+        <>
+          <Ended by={endedBy()} />
+          <Ways go={goTo} />
+        </>
+      )}
     </LoginCard>
+  );
+}
+
+/** Why one is here again. */
+function Ended({ by }: { readonly by: ReturnType<typeof endedBy> }) {
+  if (by === null) return null;
+  return by === "key" ? (
+    <Alert color="yellow" title="Your key was revoked or has expired">
+      Log in with another key. If you have none, ask an admin.
+    </Alert>
+  ) : (
+    <Alert color="yellow" title="Your login has expired">
+      Log in again.
+    </Alert>
   );
 }
 
@@ -58,7 +81,7 @@ function Return({ query }: { readonly query: URLSearchParams }) {
   if (!attempt.isError) return <Skeletons what="Logging in" />;
   return (
     <>
-      <Failure error={attempt.error} />
+      <LoginFailure error={attempt.error} />
       <Button variant="default" onClick={() => void navigate("/", { replace: true })}>
         Start again
       </Button>

@@ -1,6 +1,6 @@
 /** Login with a credential. */
 import { useQueryClient } from "@tanstack/react-query";
-import { api, type Shapes, take } from "@/api/client";
+import { ApiError, api, type Shapes, take } from "@/api/client";
 import { leave } from "@/api/leave";
 import { meQuery, reaches } from "@/api/me";
 import { setCredential } from "@/api/session";
@@ -11,6 +11,8 @@ import { redirectUri, takeBegun } from "./pkce";
 export function useEnter() {
   const queries = useQueryClient();
   return async (token: string) => {
+    // A header takes no other characters, and no key has any.
+    if (!/^[\x21-\x7e]+$/.test(token)) throw new ApiError(401, "unauthenticated", "the key is unknown", "");
     const headers = { Authorization: `Bearer ${token}` };
     const me = await take(api.GET("/api/v1/me", { headers }));
     const before = queries.getQueryData(meQuery.queryKey);

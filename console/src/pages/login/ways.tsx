@@ -3,8 +3,10 @@ import { Alert, Button, Divider, PasswordInput, Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { api, take } from "@/api/client";
-import { Failure } from "@/parts/states";
+import { LOGIN_KEY } from "@/api/leave";
+import { Prose } from "@/parts/prose";
 import { Untrusted } from "@/parts/untrusted";
+import { LoginFailure } from "./failure";
 import { type Issuer, toIssuer } from "./pkce";
 import { useEnter } from "./use-enter";
 
@@ -14,7 +16,11 @@ interface WaysProps {
 }
 
 export function Ways({ go }: WaysProps) {
-  const ways = useQuery({ queryKey: ["login"], queryFn: () => take(api.GET("/api/v1/login")), retry: false });
+  const ways = useQuery({
+    queryKey: [LOGIN_KEY],
+    queryFn: () => take(api.GET("/api/v1/login")),
+    retry: false,
+  });
   return (
     <>
       <KeyForm />
@@ -41,7 +47,7 @@ function IssuerWay({ issuer, go }: WaysProps & { readonly issuer: Issuer }) {
       {window.isSecureContext ? null : (
         <Alert color="yellow">Log in at an issuer over HTTPS or on localhost only.</Alert>
       )}
-      {begin.isError ? <Failure error={begin.error} /> : null}
+      {begin.isError ? <LoginFailure error={begin.error} /> : null}
     </>
   );
 }
@@ -66,14 +72,16 @@ function KeyForm() {
         <PasswordInput
           ref={field}
           label="Key"
-          description="From `toolgate keys create`. It is kept in this tab only."
+          description={
+            <Prose text="From `toolgate keys create`, or from an admin. It is kept in this tab only." />
+          }
           value={key}
           onChange={(event) => setKey(event.currentTarget.value)}
           autoComplete="off"
           required
           data-autofocus
         />
-        {attempt.isError ? <Failure error={attempt.error} /> : null}
+        {attempt.isError ? <LoginFailure error={attempt.error} /> : null}
         <Button type="submit" loading={attempt.isPending} disabled={key.trim() === ""}>
           Log in
         </Button>
