@@ -1,5 +1,14 @@
 import { expect, test } from "vitest";
-import { endOfDay, type KeyDraft, keyBody, keyProblems, NEW_KEY, reachOf } from "./key-draft";
+import {
+  endOfDay,
+  type KeyDraft,
+  keyBody,
+  keyProblems,
+  NEW_KEY,
+  nearness,
+  reachOf,
+  taskOf,
+} from "./key-draft";
 
 const CI: KeyDraft = {
   ...NEW_KEY,
@@ -39,10 +48,25 @@ test("what cannot be meant is told before it is sent", () => {
   expect(Object.keys(keyProblems({ ...CI, defaultTask: "other" }, now))).toEqual(["defaultTask"]);
 });
 
-test("a key's reach is said in one line", () => {
-  expect(reachOf({ deny: [] })).toBe("everything");
-  expect(reachOf({ tasks: null, servers: null, allow: null, deny: [] })).toBe("everything");
-  expect(reachOf({ tasks: ["a", "b"], servers: [], allow: ["git/*"], deny: ["x"] })).toBe(
-    "tasks a, b; no servers; tools git/*; not x",
+test("a key's ceiling is said in words", () => {
+  expect(reachOf({ deny: [] })).toBe("no ceiling: everything");
+  expect(reachOf({ tasks: null, servers: null, allow: null, deny: ["x"] })).toBe(
+    "everything, but never tools that match x",
   );
+  expect(reachOf({ tasks: ["a", "b"], servers: [], allow: ["git/*"], deny: ["x", "y"] })).toBe(
+    "only tasks a and b; no servers; only tools that match git/*; never tools that match x or y",
+  );
+  expect(reachOf({ tasks: ["a"], deny: [] })).toBe("only task a");
+});
+
+test("a key that ends within a week is near its end", () => {
+  const now = 1_000_000_000;
+  const inDays = (days: number) => nearness(1_000_000 + days * 86_400, now);
+  expect([nearness(null, now), inDays(8), inDays(6), inDays(0)]).toEqual(["never", "later", "soon", "over"]);
+});
+
+test("the task of a key's clients is its default, or the first that it may use", () => {
+  expect(taskOf({ default_task: "b", ceiling: { tasks: ["a", "b"], deny: [] } })).toBe("b");
+  expect(taskOf({ ceiling: { tasks: ["a"], deny: [] } })).toBe("a");
+  expect(taskOf({ ceiling: { deny: [] } })).toBe("");
 });

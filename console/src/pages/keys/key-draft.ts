@@ -1,5 +1,6 @@
 /** The draft of a key, and the request body that it becomes. */
 import type { Shapes } from "@/api/client";
+import { endsSoon } from "@/parts/attention-of";
 import type { TimeBudgets } from "@/parts/time-budget";
 
 export type KeyRole = Shapes["KeySent"]["role"];
@@ -76,18 +77,46 @@ export function keyProblems(draft: KeyDraft, nowMs: number): Partial<Record<keyo
   return problems;
 }
 
-/** The ceiling of a key, in one line. */
-export function reachOf(ceiling: Shapes["CeilingBody"]): string {
-  const said = [
-    listed("tasks", ceiling.tasks),
-    listed("servers", ceiling.servers),
-    listed("tools", ceiling.allow),
-    ceiling.deny.length > 0 ? `not ${ceiling.deny.join(", ")}` : null,
+/** The ceiling of a key, in words. */
+export function reachOf({ tasks, servers, allow, deny }: Shapes["CeilingBody"]): string {
+  const only = [
+    listed("task", tasks, ""),
+    listed("server", servers, ""),
+    listed("tool", allow, "that match "),
   ].filter((one) => one !== null);
-  return said.length === 0 ? "everything" : said.join("; ");
+  const never = deny.length > 0 ? `never tools that match ${either(deny)}` : null;
+  if (only.length === 0) return never === null ? "no ceiling: everything" : `everything, but ${never}`;
+  return [...only, never].filter((one) => one !== null).join("; ");
 }
 
-function listed(what: string, names: readonly string[] | null | undefined): string | null {
+function listed(what: string, names: readonly string[] | null | undefined, how: string): string | null {
   if (names == null) return null;
-  return names.length === 0 ? `no ${what}` : `${what} ${names.join(", ")}`;
+  if (names.length === 0) return `no ${what}s`;
+  return `only ${what}${names.length === 1 && how === "" ? "" : "s"} ${how}${how ? either(names) : joined(names, "and")}`;
+}
+
+function either(names: readonly string[]): string {
+  return joined(names, "or");
+}
+
+function joined(names: readonly string[], word: string): string {
+  const last = names.at(-1) ?? "";
+  return names.length < 2 ? last : `${names.slice(0, -1).join(", ")} ${word} ${last}`;
+}
+
+export type Nearness = "never" | "later" | "soon" | "over";
+
+/** How near the end of a key is. `at` is in seconds; null: it does not expire. */
+export function nearness(at: number | null | undefined, nowMs: number): Nearness {
+  if (at == null) return "never";
+  if (at * 1000 <= nowMs) return "over";
+  return endsSoon(at, nowMs) ? "soon" : "later";
+}
+
+/** The task of a key's clients: its default, or the first that it may use. */
+export function taskOf({
+  default_task,
+  ceiling,
+}: Pick<Shapes["KeyShown"], "default_task" | "ceiling">): string {
+  return default_task ?? ceiling.tasks?.[0] ?? "";
 }

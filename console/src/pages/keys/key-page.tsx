@@ -1,20 +1,24 @@
-/** One key: its ceiling, quotas, history, and revocation. */
-import { Button, Modal, Stack, Text, Title } from "@mantine/core";
-import { IconTrash } from "@tabler/icons-react";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
-import { useNavigate, useParams } from "react-router";
+/** One key: its reach, ceiling and quotas, its calls, the settings of its clients, its history, and revocation. */
+import { Alert, Anchor, Button, Card, Modal, Stack, Text, Title } from "@mantine/core";
+import { IconFocus2, IconTrash } from "@tabler/icons-react";
+import { queryOptions, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Link, useNavigate, useParams } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay, useMe } from "@/api/me";
 import { BudgetUses } from "@/parts/budget-uses";
+import { ConnectPanel } from "@/parts/connect-panel";
 import { FactRow, FactTable } from "@/parts/facts";
 import { Entries } from "@/parts/history-panel";
 import { PageHead } from "@/parts/page-head";
-import { Loaded } from "@/parts/states";
-import { moment } from "@/parts/time";
+import { Empty, Loaded } from "@/parts/states";
+import { ago, moment } from "@/parts/time";
 import { TypedName } from "@/parts/typed-name";
 import { Untrusted } from "@/parts/untrusted";
-import { Expiry, Role } from "./key-list";
+import { EventTable } from "../activity/event-table";
+import { nearness, reachOf, taskOf } from "./key-draft";
+import { Expiry, LastUse, Reach, Role } from "./key-facts";
+import { usageQuery } from "./queries";
 
 export function KeyPage() {
   const { keyId = "" } = useParams();
@@ -31,24 +35,36 @@ export function KeyPage() {
     <>
       <PageHead title={keyId} about="An API key. Its secret was shown once and is not stored.">
         {mayWrite && key.data ? (
-          <Button
-            color="red"
-            variant="light"
-            leftSection={<IconTrash size={16} />}
-            onClick={() => setRevoking(true)}
-          >
-            Revoke
-          </Button>
+          <>
+            <Button
+              component={Link}
+              to={`/scope?${new URLSearchParams({ key: keyId })}`}
+              variant="default"
+              leftSection={<IconFocus2 size={16} />}
+            >
+              Scope lens
+            </Button>
+            <Button
+              color="red"
+              variant="light"
+              leftSection={<IconTrash size={16} />}
+              onClick={() => setRevoking(true)}
+            >
+              Revoke
+            </Button>
+          </>
         ) : null}
       </PageHead>
       <Loaded query={key} what="Loading the key">
         {(found) => (
-          <Stack>
+          <Stack gap="lg">
+            <Expired at={found.expires_at_s} />
             <Facts found={found} />
-            <Title order={2} size="h4">
-              History
-            </Title>
-            <History keyId={keyId} />
+            {found.role === "node" ? null : <Setup found={found} />}
+            <Calls keyId={keyId} />
+            <Part title="History">
+              <History keyId={keyId} />
+            </Part>
           </Stack>
         )}
       </Loaded>
@@ -63,29 +79,56 @@ export function KeyPage() {
   );
 }
 
+function Part({ title, children }: { readonly title: string; readonly children: ReactNode }) {
+  return (
+    <section aria-label={title}>
+      <Title order={2} size="h4" mb="xs">
+        {title}
+      </Title>
+      {children}
+    </section>
+  );
+}
+
+function Expired({ at }: { readonly at: number | null | undefined }) {
+  if (at == null || nearness(at, Date.now()) !== "over") return null;
+  return (
+    <Alert color="red" title={`This key expired ${ago(at * 1000)}`}>
+      The gateway rejects every request with it. Create another key, hand it over, and revoke this one.
+    </Alert>
+  );
+}
+
 function Facts({ found }: { readonly found: Shapes["KeyShown"] }) {
-  const { ceiling } = found;
+  const usages = useQuery(usageQuery(found.key_id)).data;
+  const usage = usages?.byKey.get(found.key_id);
   return (
     <FactTable>
       <FactRow name="Role">
         <Role role={found.role} />
       </FactRow>
-      <FactRow name="Allowed tasks">
-        <Names names={ceiling.tasks} />
+      <FactRow name="Tools">
+        <Reach keyId={found.key_id} usages={usages} isLong />
       </FactRow>
-      <FactRow name="Allowed servers">
-        <Names names={ceiling.servers} />
-      </FactRow>
-      <FactRow name="Allowed tools">
-        <Names names={ceiling.allow} />
-      </FactRow>
-      <FactRow name="Denied tools">
-        <Names names={ceiling.deny} none="none" />
+      <FactRow name="Ceiling">
+        <Untrusted text={reachOf(found.ceiling)} />
       </FactRow>
       <FactRow name="Default task">
-        {found.default_task == null ? "–" : <Untrusted text={found.default_task} mono />}
+        {found.default_task == null ? (
+          "–"
+        ) : (
+          <Anchor component={Link} to={`/tasks/${encodeURIComponent(found.default_task)}`}>
+            <Untrusted text={found.default_task} mono />
+          </Anchor>
+        )}
       </FactRow>
       <FactRow name="Default for integrations">{found.integrations.replace("_", "-")}</FactRow>
+      <FactRow name="Created">
+        <Created keyId={found.key_id} changedMs={usage?.changed_at_ms} />
+      </FactRow>
+      <FactRow name="Last used">
+        <LastUse keyId={found.key_id} usages={usages} />
+      </FactRow>
       <FactRow name="Expires">
         <Expiry at={found.expires_at_s} />
         {found.expires_at_s == null ? null : ` (${moment(found.expires_at_s * 1000)})`}
@@ -97,23 +140,74 @@ function Facts({ found }: { readonly found: Shapes["KeyShown"] }) {
   );
 }
 
-function Names({
-  names,
-  none = "none",
-}: {
-  readonly names?: readonly string[] | null;
-  readonly none?: string;
-}) {
-  if (names == null) return "all";
-  return names.length === 0 ? none : <Untrusted text={names.join(", ")} mono />;
-}
-
-function History({ keyId }: { readonly keyId: string }) {
+function historyQuery(keyId: string) {
   const params = { path: { key_id: keyId } };
-  const query = useQuery({
+  return queryOptions({
     queryKey: ["key", keyId, "history"],
     queryFn: () => take(api.GET("/admin/api/keys/{key_id}/history", { params })),
   });
+}
+
+/** By its history, as far as that is kept; else all that is known is its last change. */
+function Created({ keyId, changedMs }: { readonly keyId: string; readonly changedMs: number | undefined }) {
+  const first = useQuery(historyQuery(keyId)).data?.entries.at(-1);
+  // Later changes are of its quotas alone.
+  if (first?.fields.some((one) => one.field === "role"))
+    return (
+      <>
+        <span title={moment(first.at_ms)}>{ago(first.at_ms)}</span> by <Untrusted text={first.actor} mono />
+      </>
+    );
+  return changedMs === undefined ? "…" : `before ${moment(changedMs)}`;
+}
+
+function Setup({ found }: { readonly found: Shapes["KeyShown"] }) {
+  const task = taskOf(found);
+  return (
+    <Part title="Settings for its clients">
+      <Card withBorder maw={820}>
+        <ConnectPanel task={task === "" ? undefined : task} needs_key />
+      </Card>
+    </Part>
+  );
+}
+
+/** So many events are shown here; the page of all activity has the others. */
+const CALLS = 10;
+
+function Calls({ keyId }: { readonly keyId: string }) {
+  const principal = `key:${keyId}`;
+  const calls = useQuery({
+    queryKey: ["audit", "key", keyId],
+    queryFn: ({ signal }) =>
+      take(
+        api.GET("/admin/api/audit", { params: { query: { principal, type: "call", limit: CALLS } }, signal }),
+      ),
+  });
+  return (
+    <Part title="Recent calls">
+      <Loaded query={calls} what="Loading its calls">
+        {({ events }) => (
+          <>
+            <EventTable
+              label="Recent calls"
+              events={events}
+              empty={<Empty title="No calls yet">The kept audit log has no call with this key.</Empty>}
+            />
+            {events.length === 0 ? null : (
+              <Anchor component={Link} to={`/activity?${new URLSearchParams({ principal, type: "call" })}`}>
+                All its calls
+              </Anchor>
+            )}
+          </>
+        )}
+      </Loaded>
+    </Part>
+  );
+}
+
+function History({ keyId }: { readonly keyId: string }) {
+  const query = useQuery(historyQuery(keyId));
   return (
     <Loaded query={query} what="Loading the history">
       {({ entries }) => <Entries entries={entries} />}
