@@ -24,11 +24,11 @@ export const REASON_WORDS: Readonly<Record<Reason, ReasonWords>> = {
   },
   integration_off: {
     title: "the caller has its server switched off",
-    todo: "The caller can switch it on under Integrations, or with toolgate integrations on.",
+    todo: "The caller can switch it on under My connections, or with toolgate integrations on.",
   },
   integration_read_only: {
     title: "the caller has its server on for read-only tools only",
-    todo: "The caller can switch on all tools under Integrations, or with toolgate integrations on --all.",
+    todo: "The caller can switch on all tools under My connections, or with toolgate integrations on --all.",
   },
   not_allowed_by_task: {
     title: "its server is not allowed by the task",

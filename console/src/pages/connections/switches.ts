@@ -1,5 +1,7 @@
-/** Integrations as the page holds them, and what their states are called. */
+/** Integrations as the page holds them: what their states are called, and what the caller's own login is. */
 import type { Shapes } from "@/api/client";
+
+export const INTEGRATIONS_KEY = ["integrations"];
 
 export type Integration = Shapes["IntegrationShown"];
 export type State = Integration["state"];
@@ -25,4 +27,23 @@ export function matching(all: readonly Integration[], text: string): readonly In
 /** An integration as its key has it before the caller chooses. */
 export function afterReset(one: Integration, byDefault: State): Integration {
   return { ...one, state: byDefault, chosen: false };
+}
+
+/** The caller's own login to a server. `none`: the server needs none. */
+export function loginState(
+  { needs_login, login }: Pick<Integration, "needs_login" | "login">,
+  nowMs: number,
+): "none" | "out" | "over" | "in" {
+  if (!needs_login) return "none";
+  if (login === null) return "out";
+  const isOver = login.expires_at_s !== null && !login.renews && login.expires_at_s * 1000 <= nowMs;
+  return isOver ? "over" : "in";
+}
+
+/** The task to look at first: that of the URL, of the key, or the first that the key is bound to. */
+export function firstTask(
+  asked: string | null,
+  me: Pick<Shapes["MeShown"], "default_task" | "ceiling">,
+): string {
+  return asked ?? me.default_task ?? me.ceiling.tasks?.[0] ?? "";
 }

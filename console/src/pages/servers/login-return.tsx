@@ -9,6 +9,7 @@ import { Failure, Skeletons } from "@/parts/states";
 import { useRefresh } from "@/parts/use-writing";
 import { takeLogin } from "./server-login";
 
+/** Returns the page to continue with. */
 async function finish(answer: URLSearchParams): Promise<string> {
   const begun = takeLogin(answer);
   if (begun === null) throw new Error("This login was not started in this tab. Start again.");
@@ -25,7 +26,7 @@ async function finish(answer: URLSearchParams): Promise<string> {
       body: { state: begun.state, code, iss: answer.get("iss"), shared: begun.isShared },
     }),
   );
-  return begun.serverId;
+  return begun.from ?? `/servers/${encodeURIComponent(begun.serverId)}`;
 }
 
 export function LoginReturn() {
@@ -35,8 +36,8 @@ export function LoginReturn() {
   const isBegun = useRef(false);
   const { mutate, isError, error } = useMutation({
     mutationFn: finish,
-    onSuccess: (serverId) => {
-      void navigate(`/servers/${encodeURIComponent(serverId)}`, { replace: true });
+    onSuccess: (from) => {
+      void navigate(from, { replace: true });
       void refresh();
     },
   });

@@ -8,6 +8,8 @@ export interface BegunLogin {
   readonly serverId: string;
   readonly state: string;
   readonly isShared: boolean;
+  /** The page to return to; without it, that of the server. */
+  readonly from?: string;
 }
 
 /** The redirect URI. Null: a code may return only to the user's machine, and this page is not served by it
