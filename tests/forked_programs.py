@@ -112,10 +112,12 @@ def _run(
         os.environ.update(asked["environ"])
         sys.argv = [asked["program"], *asked["words"]]
         threading.Thread(target=_end_with, args=[connection], daemon=True).start()
-        main()
-        code = 0
+        # As the script of its entry point does.
+        sys.exit(main())
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+        if isinstance(exc.code, str):
+            sys.stderr.write(f"{exc.code}\n")
     except BaseException:
         traceback.print_exc()
     finally:
