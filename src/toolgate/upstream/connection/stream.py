@@ -15,17 +15,7 @@ import msgspec
 from toolgate.errors import CallTimedOut, ServerUnavailable, ToolgateError
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import EMPTY
-from toolgate.upstream.connection import messages
-from toolgate.upstream.connection.contract import (
-    DEADLINE_CHECK_S,
-    Acknowledgement,
-    BackgroundTasks,
-    ClientChannel,
-    ConnectionListener,
-    Params,
-    RpcResponse,
-    ServerInfo,
-)
+from toolgate.upstream.connection import contract, messages
 from toolgate.upstream.connection.messages import Redactor
 from toolgate.upstream.connection.relay import Relay
 from toolgate.upstream.connection.subscriptions import StatefulSubscriptions, StatelessSubscriptions
@@ -38,7 +28,7 @@ _FOREVER_S: Final = 10 * 365 * 86_400.0  # a choice: ten years, longer than any 
 class StreamConnection(ABC):
     """Sends requests and finds their responses on the stream. Subclasses move the bytes."""
 
-    server_info: ServerInfo
+    server_info: contract.ServerInfo
     _subscriptions: StatefulSubscriptions | StatelessSubscriptions
     pid: int | None = None
 
@@ -46,7 +36,7 @@ class StreamConnection(ABC):
         self,
         name: str,
         numbers: Iterator[int],
-        listener: ConnectionListener,
+        listener: contract.ConnectionListener,
         redactor: Redactor,
         *,
         max_noise: int,
@@ -58,9 +48,9 @@ class StreamConnection(ABC):
         self._listener = listener
         self._redactor = redactor
         self._max_noise = max_noise
-        self._background = BackgroundTasks()
+        self._background = contract.BackgroundTasks()
         self._relay = Relay(listener, redactor, self._background, self._send_now, self._deliver)
-        self._pending: dict[bytes, asyncio.Future[RpcResponse]] = {}
+        self._pending: dict[bytes, asyncio.Future[contract.RpcResponse]] = {}
         """The requests that wait for a response, by number. A response is delivered once."""
         self._timers: dict[bytes, asyncio.TimerHandle] = {}
         self._has_room = asyncio.Event()
@@ -75,7 +65,7 @@ class StreamConnection(ABC):
         self.dropped_responses = 0
         """Responses to no pending request: unknown, repeated, late and null ids."""
 
-    def open(self, info: ServerInfo) -> None:
+    def open(self, info: contract.ServerInfo) -> None:
         """Begin normal operation: requests carry their revision's envelope, and the listener is notified."""
         self.server_info = self._redactor.mask_info(info)
         self.is_open = True
@@ -86,7 +76,7 @@ class StreamConnection(ABC):
             self._subscriptions = StatelessSubscriptions(info, self._listen, self._background)
         self._subscriptions.watch(frozenset())
 
-    async def _listen(self, params: Params, on_open: Callable[[], None]) -> None:
+    async def _listen(self, params: contract.Params, on_open: Callable[[], None]) -> None:
         on_open()  # the server reads first what is written first
         with suppress(ToolgateError):
             await self.exchange(messages.LISTEN, params, _FOREVER_S)
@@ -94,12 +84,12 @@ class StreamConnection(ABC):
     async def request(
         self,
         method: str,
-        params: Params,
+        params: contract.Params,
         *,
         timeout_s: float,
         headers: Mapping[str, str] = EMPTY,
-        client: ClientChannel | None = None,
-    ) -> RpcResponse:
+        client: contract.ClientChannel | None = None,
+    ) -> contract.RpcResponse:
         del headers  # this transport sends messages only
         levels = self._subscriptions if isinstance(self._subscriptions, StatefulSubscriptions) else None
         if client is not None and levels is not None and levels.is_quieter_than(client.log_level):
@@ -107,8 +97,12 @@ class StreamConnection(ABC):
         return self._redactor.mask_response(await self.exchange(method, params, timeout_s, client))
 
     async def exchange(
-        self, method: str, params: Params, timeout_s: float, client: ClientChannel | None = None
-    ) -> RpcResponse:
+        self,
+        method: str,
+        params: contract.Params,
+        timeout_s: float,
+        client: contract.ClientChannel | None = None,
+    ) -> contract.RpcResponse:
         """Send a request; before the connection is open, with exactly these params. Raises as `request`."""
         if not self._has_room.is_set():
             timeout_s = await self._wait_for_room(method, timeout_s)
@@ -119,7 +113,7 @@ class StreamConnection(ABC):
         deadline = self._loop.time() + timeout_s
         if self.is_open:
             params = self._relay.enter(key, params, client=client, deadline=deadline, timeout_s=timeout_s)
-        pending: asyncio.Future[RpcResponse] = self._loop.create_future()
+        pending: asyncio.Future[contract.RpcResponse] = self._loop.create_future()
         self._pending[key] = pending
         late = (method, timeout_s)
         self._timers[key] = self._loop.call_at(deadline, self._check_deadline, key, deadline, late)
@@ -142,7 +136,7 @@ class StreamConnection(ABC):
             self._timers.pop(key).cancel()
             self._relay.leave(key)
 
-    def _resolve(self, key: bytes, response: RpcResponse) -> bool:
+    def _resolve(self, key: bytes, response: contract.RpcResponse) -> bool:
         future = self._pending.pop(key, None)
         if future is None or future.done():
             return False
@@ -165,10 +159,10 @@ class StreamConnection(ABC):
             )
         elif key in self._pending:
             # Not at the deadline itself: it may move back.
-            check_at = min(deadline, now + DEADLINE_CHECK_S)
+            check_at = min(deadline, now + contract.DEADLINE_CHECK_S)
             self._timers[key] = self._loop.call_at(check_at, self._check_deadline, key, deadline, late)
 
-    def watch(self, uris: frozenset[str]) -> Acknowledgement:
+    def watch(self, uris: frozenset[str]) -> contract.Acknowledgement:
         return self._subscriptions.watch(uris)
 
     async def _wait_for_room(self, method: str, timeout_s: float) -> float:

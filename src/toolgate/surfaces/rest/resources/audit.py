@@ -17,15 +17,7 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from toolgate.audit.events import Outcome, ScopeOffered
-from toolgate.audit.index.tables import (
-    MAX_KEY_CHARS,
-    OUTCOME_GROUPS,
-    EventFilter,
-    EventPosition,
-    EventType,
-    IndexedEvent,
-    parse_event_id,
-)
+from toolgate.audit.index import tables
 from toolgate.errors import InvalidRequest, NotFound
 from toolgate.govern.control import Control
 from toolgate.model.json_text import encode_json
@@ -66,7 +58,7 @@ class AuditShown(ResponseShape, frozen=True, kw_only=True):
     """The sequence number in the log of the process that wrote it."""
     node: str
     """The node that wrote it. Empty: the control plane."""
-    type: EventType
+    type: tables.EventType
     at_ms: int
     door: str | None
     principal: str | None
@@ -174,7 +166,7 @@ COLUMNS: Final = AuditShown.__struct_fields__
 _NOTHING: Final[dict[str, Any]] = dict.fromkeys(COLUMNS)
 
 
-def show_event(kept: IndexedEvent) -> AuditShown:
+def show_event(kept: tables.IndexedEvent) -> AuditShown:
     """One event."""
     event = kept.event
     members = {name: value for name in event.__struct_fields__ if (value := getattr(event, name)) != ""}
@@ -202,13 +194,13 @@ def _show_arguments(raw: msgspec.Raw) -> dict[str, Any] | None:
 
 _COLUMNS: Final = {"task": "task_id", "server": "server_id", "request": "request_id"}
 """Query parameter to the column that it filters, if the names differ."""
-_OUTCOMES: Final = (*get_args(Outcome), *OUTCOME_GROUPS)
-_CHOICES: Final = {"type": get_args(EventType), "outcome": _OUTCOMES}
+_OUTCOMES: Final = (*get_args(Outcome), *tables.OUTCOME_GROUPS)
+_CHOICES: Final = {"type": get_args(tables.EventType), "outcome": _OUTCOMES}
 _PLACE = re.compile(r"([0-9]{1,15})\.([0-9]{1,18})")
 
 
 _EXACT_FILTERS: Final = (
-    Parameter("type", f"Only events of this type: {join_quoted(get_args(EventType))}."),
+    Parameter("type", f"Only events of this type: {join_quoted(get_args(tables.EventType))}."),
     Parameter(
         "outcome",
         f"Only calls with this outcome: {join_quoted(get_args(Outcome))}. Or of a group: `admitted`; "
@@ -232,12 +224,12 @@ FILTERS: Final = (
 )
 
 
-def parse_filter(call: RestCall[None]) -> EventFilter:
+def parse_filter(call: RestCall[None]) -> tables.EventFilter:
     """The filter in the query parameters. Raises InvalidRequest."""
     since_ms, until_ms = call.number("since"), call.number("until")
     if since_ms is not None and until_ms is not None and since_ms > until_ms:
         raise InvalidRequest("`since` must not be after `until`")
-    return EventFilter(equals=parse_exact_filters(call), since_ms=since_ms, until_ms=until_ms)
+    return tables.EventFilter(equals=parse_exact_filters(call), since_ms=since_ms, until_ms=until_ms)
 
 
 def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
@@ -246,8 +238,8 @@ def parse_exact_filters(call: RestCall[None]) -> Mapping[str, str]:
     equals = {_COLUMNS.get(name, name): call.query[name] for name in named}
     for name, among in _CHOICES.items():
         call.choice(name, among)
-    if any(len(value) > MAX_KEY_CHARS for value in equals.values()):
-        raise InvalidRequest(f"a filter value is longer than {MAX_KEY_CHARS} characters")
+    if any(len(value) > tables.MAX_KEY_CHARS for value in equals.values()):
+        raise InvalidRequest(f"a filter value is longer than {tables.MAX_KEY_CHARS} characters")
     return equals
 
 
@@ -262,7 +254,7 @@ async def list_events(control: Control, call: RestCall[None]) -> AuditResponse:
     place = _PLACE.fullmatch(page.after)
     if page.after and place is None:
         raise InvalidRequest("invalid cursor", hint="list again without a cursor")
-    before = None if place is None else EventPosition(int(place[1]), int(place[2]))
+    before = None if place is None else tables.EventPosition(int(place[1]), int(place[2]))
     found = await control.audit_index.page(parse_filter(call), before=before, limit=page.limit + 1)
     shown, more = page.first(found, lambda event: "{}.{}".format(*event.place))
     return AuditResponse(events=[show_event(one) for one in shown], next_cursor=more)
@@ -273,13 +265,13 @@ class EventTail:
     """Events in the order in which they are indexed. A cancelled wait loses no event."""
 
     control: Control
-    only: EventFilter
+    only: tables.EventFilter
     after: int
 
     def __aiter__(self) -> "EventTail":
         return self
 
-    async def __anext__(self) -> Sequence[IndexedEvent]:
+    async def __anext__(self) -> Sequence[tables.IndexedEvent]:
         index, limits = self.control.audit_index, self.control.limits
         while True:
             news = index.news
@@ -306,7 +298,7 @@ async def follow_events(control: Control, call: RestCall[None]) -> RestResponse:
     tail = nullcontext(EventTail(control, asked, after=after))
     first = streams.encode_named_event("start", {}, after)
 
-    def encode(new: Sequence[IndexedEvent]) -> bytes:
+    def encode(new: Sequence[tables.IndexedEvent]) -> bytes:
         return b"".join(streams.encode_named_event("event", show_event(one), one.position) for one in new)
 
     return await streams.stream_response(control, call, tail, first=first, encode=encode)
@@ -381,7 +373,7 @@ async def export_events(control: Control, call: RestCall[None]) -> RestResponse:
     return RestResponse(response.ResponseStream(await anext(events), events), headers=headers)
 
 
-async def _encode_events(control: Control, only: EventFilter, chosen: ExportFormat) -> response.Events:
+async def _encode_events(control: Control, only: tables.EventFilter, chosen: ExportFormat) -> response.Events:
     """Yield the file in pieces, a page each, so that an invalid request fails with the first one as usual."""
     limits, head, before = control.limits, chosen.head, None
     left = limits.max_export
@@ -401,7 +393,7 @@ async def show_story(control: Control, call: RestCall[None]) -> AuditStoryRespon
     """One event with all fields, and related events of its session, invocation, request or approval, in
     order."""
     index, event_id = control.audit_index, call.ids["event_id"]
-    place = parse_event_id(event_id)
+    place = tables.parse_event_id(event_id)
     event = None if place is None else await index.find(*place)
     if event is None:
         raise NotFound(f"no event `{event_id[:40]}`", hint="the index drops events after `audit.days`")
