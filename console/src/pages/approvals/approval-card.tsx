@@ -1,13 +1,15 @@
-/** One approval: caller, tool, arguments, and the rule that requires it. */
-import { Anchor, Badge, Card, Group, SimpleGrid, Stack, Text } from "@mantine/core";
+/** One approval: who asked for which call, with which arguments, why that needs an approval, and the decision. */
+import { Anchor, Badge, Card, Group, Stack, Text } from "@mantine/core";
 import { Link } from "react-router";
 import { useMay } from "@/api/me";
-import { CodeBlock } from "@/parts/copy";
-import { Fact } from "@/parts/facts";
+import { Prose } from "@/parts/prose";
+import { ruleInWords } from "@/parts/reasons";
 import { ago, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { visibleText } from "@/parts/visible";
+import { ArgumentsTable } from "./arguments-table";
 import { Decision } from "./decision";
-import { type Approval, COLOURS, decidedAs } from "./states";
+import { type Approval, COLOURS, decidedAs, decisionWords, nameOf } from "./states";
 
 interface ApprovalCardProps {
   readonly approval: Approval;
@@ -17,24 +19,31 @@ interface ApprovalCardProps {
 
 export function ApprovalCard({ approval, isInList = false }: ApprovalCardProps) {
   const mayDecide = useMay("publisher");
-  const name = <Untrusted text={`${approval.server_id}.${approval.tool}`} mono />;
+  const name = <Untrusted text={nameOf(approval)} mono />;
   return (
-    <Card withBorder component="article" aria-label={`Approval ${approval.approval_id}`} maw={960}>
+    <Card
+      withBorder
+      component="article"
+      aria-label={`Approval of ${visibleText(nameOf(approval))}`}
+      maw={960}
+    >
       <Stack gap="sm">
-        <Group justify="space-between">
-          <Text fw={600} component="div">
-            {isInList ? (
+        {isInList ? (
+          <Group justify="space-between">
+            <Text fw={600} component="div">
               <Anchor component={Link} to={`/approvals/${encodeURIComponent(approval.approval_id)}`}>
                 {name}
               </Anchor>
-            ) : (
-              name
-            )}
-          </Text>
-          <ApprovalState state={approval.state} />
-        </Group>
-        <Facts approval={approval} />
-        <CodeBlock text={JSON.stringify(approval.arguments, null, 2)} label="arguments" />
+            </Text>
+            <ApprovalState state={approval.state} />
+          </Group>
+        ) : null}
+        <Stack gap={2}>
+          <Asked approval={approval} />
+          <Decided approval={approval} />
+        </Stack>
+        <ArgumentsTable values={approval.arguments} />
+        {isInList ? null : <Details approval={approval} />}
         {approval.state !== "pending" ? null : mayDecide ? (
           <Decision approval={approval} />
         ) : (
@@ -47,59 +56,86 @@ export function ApprovalCard({ approval, isInList = false }: ApprovalCardProps) 
 
 export function ApprovalState({ state }: { readonly state: Approval["state"] }) {
   return (
-    <Badge color={COLOURS[state]} variant="light" tt="none" miw="max-content">
+    <Badge color={COLOURS[state]} variant="light">
       {state}
     </Badge>
   );
 }
 
-function Facts({ approval }: { readonly approval: Approval }) {
-  const waits = approval.state === "pending" || approval.state === "approved";
+/** Who wants what, since when and until when, and the rule, in sentences. */
+function Asked({ approval }: { readonly approval: Approval }) {
+  const words = ruleInWords(approval.why);
   return (
-    <SimpleGrid cols={{ base: 1, sm: 2 }} spacing={4} component="dl" m={0}>
-      <Fact name="Caller">
-        <Untrusted text={approval.principal} mono />
-      </Fact>
-      <Fact name="Task">
-        {approval.task_id === null ? "none" : <Untrusted text={approval.task_id} mono />}
-      </Fact>
-      <Fact name="Requested">
-        <When ms={approval.created_ms} /> at the {approval.door} endpoint
-      </Fact>
-      <Fact name={waits ? "Expires" : "Expiry"}>
-        <When ms={approval.expires_ms} />
-      </Fact>
-      <Fact name="Rule">
-        <Untrusted text={approval.why} />
-      </Fact>
-      <Fact name="Definition">
-        <span className="mono">{approval.definition.slice(0, 12)}…</span>
-      </Fact>
-      {approval.session === null ? null : (
-        <Fact name="Session">
-          <Untrusted text={approval.session} mono />
-        </Fact>
-      )}
-      {approval.decided_ms === null ? null : <Decided approval={approval} at={approval.decided_ms} />}
-      {approval.used_ms === null ? null : (
-        <Fact name="Called">
-          <When ms={approval.used_ms} />
-        </Fact>
-      )}
-    </SimpleGrid>
+    <>
+      <Text size="sm" component="div">
+        Asked by <Untrusted text={approval.principal} mono />
+        {approval.task_id === null ? null : (
+          <>
+            {" for the task "}
+            <Anchor component={Link} to={`/tasks/${encodeURIComponent(approval.task_id)}`} inherit>
+              <Untrusted text={approval.task_id} mono />
+            </Anchor>
+          </>
+        )}{" "}
+        <When ms={approval.created_ms} />
+        {approval.state === "pending" ? (
+          <>
+            ; expires <When ms={approval.expires_ms} />
+          </>
+        ) : null}
+        .
+      </Text>
+      <Text size="sm" c="dimmed" component="div">
+        {words ? `Required by ${words}: ` : "Required by "}
+        <Prose text={approval.why} />
+      </Text>
+    </>
   );
 }
 
-function Decided({ approval, at }: { readonly approval: Approval; readonly at: number }) {
+function Decided({ approval }: { readonly approval: Approval }) {
+  if (approval.state === "expired" && approval.decided_ms === null)
+    return <Text size="sm">No one decided in time.</Text>;
+  if (approval.decided_ms === null) return null;
   const as = decidedAs(approval);
   return (
-    <>
-      <Fact name="Decided">
-        <When ms={at} /> by <Untrusted text={approval.decided_by ?? ""} mono />
-        {as === null ? null : ` (${as})`}
-      </Fact>
-      <Fact name="Reason">{approval.reason ? <Untrusted text={approval.reason} /> : "none"}</Fact>
-    </>
+    <Text size="sm" component="div">
+      {decisionWords(approval.state)} by <Untrusted text={approval.decided_by ?? ""} mono />
+      {as === null ? null : ` (${as})`} <When ms={approval.decided_ms} />
+      {approval.reason ? (
+        <>
+          : “
+          <Untrusted text={approval.reason} />”
+        </>
+      ) : (
+        ", without a reason"
+      )}
+      .
+      {approval.used_ms === null ? null : (
+        <>
+          {" The call was made "}
+          <When ms={approval.used_ms} />.
+        </>
+      )}
+    </Text>
+  );
+}
+
+/** What few need: for its own page. */
+function Details({ approval }: { readonly approval: Approval }) {
+  return (
+    <Text size="xs" c="dimmed" component="div">
+      At the {approval.door} endpoint
+      {approval.session === null ? null : (
+        <>
+          , session <Untrusted text={approval.session} mono />
+        </>
+      )}
+      . The approval counts for exactly these arguments and the definition{" "}
+      <span className="mono" title={approval.definition}>
+        {approval.definition.slice(0, 12)}…
+      </span>
+    </Text>
   );
 }
 

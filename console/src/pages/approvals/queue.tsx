@@ -1,15 +1,26 @@
 /** The queue: pending approvals with their details; decided ones in a table. */
-import { Button, NativeSelect, Stack } from "@mantine/core";
+import { Button, Stack } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useSearchParams } from "react-router";
+import { Link } from "react-router";
 import { api, take } from "@/api/client";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, useFilters } from "@/parts/filter-row";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { ago, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
+import { useAllPages } from "@/parts/use-all-pages";
 import { ApprovalCard, ApprovalState } from "./approval-card";
-import { type Approval, askedState, LOOK_MS, STATES, type State } from "./states";
+import {
+  type Approval,
+  askedState,
+  decidedAs,
+  filtered,
+  LOOK_MS,
+  nameOf,
+  STATES,
+  type State,
+} from "./states";
 
 const PAGE = 50;
 
@@ -27,24 +38,45 @@ function useApprovals(state: State | "all") {
 }
 
 export function Queue() {
-  const [query, setQuery] = useSearchParams();
-  const state = askedState(query.get("state"));
+  const { of, text } = useFilters();
+  const state = askedState(of("state"));
   const found = useApprovals(state);
-  const approvals = found.data?.pages.flatMap((page) => page.approvals);
+  const all = found.data?.pages.flatMap((page) => page.approvals);
+  const filter = { text, by: of("by"), server: of("server") };
+  const isFiltered = text + filter.by + filter.server !== "";
+  useAllPages(found, found.data?.pages.length ?? 0, isFiltered);
+  const choices = (values: readonly string[], chosen: string) =>
+    [...new Set(chosen === "" ? values : [chosen, ...values])]
+      .sort()
+      .map((one) => ({ value: one, label: one }));
   return (
     <>
       <PageHead title="Approvals" about="Tool calls that need a person's approval." />
-      <NativeSelect
-        label="State"
-        data={[...STATES]}
-        value={state}
-        onChange={(event) => setQuery({ state: event.currentTarget.value }, { replace: true })}
-        maw={280}
-        mb="md"
+      <FilterRow
+        find="Find by tool, argument or reason"
+        selects={[
+          { name: "state", label: "State", any: "Pending", data: STATES },
+          {
+            name: "by",
+            label: "Asked by",
+            any: "Asked by anyone",
+            data: choices(all?.map((one) => one.principal) ?? [], filter.by),
+          },
+          {
+            name: "server",
+            label: "Server",
+            any: "Any server",
+            data: choices(all?.map((one) => one.server_id) ?? [], filter.server),
+          },
+        ]}
       />
       {found.isError ? <Failure error={found.error} onRetry={() => void found.refetch()} /> : null}
-      {approvals === undefined && !found.isError ? <Skeletons what="Loading approvals" /> : null}
-      {approvals === undefined ? null : <Found state={state} approvals={approvals} />}
+      {all === undefined && !found.isError ? <Skeletons what="Loading approvals" /> : null}
+      {all === undefined ? null : all.length > 0 && filtered(all, filter).length === 0 ? (
+        <Empty title="No approvals match" firstStep={<ClearFilters names={["by", "server"]} />} />
+      ) : (
+        <Found state={state} approvals={filtered(all, filter)} />
+      )}
       {found.hasNextPage ? (
         <Button
           variant="default"
@@ -59,9 +91,20 @@ export function Queue() {
   );
 }
 
-function Found({ state, approvals }: { readonly state: State | "all"; readonly approvals: Approval[] }) {
+interface FoundProps {
+  readonly state: State | "all";
+  readonly approvals: Approval[];
+}
+
+function Found({ state, approvals }: FoundProps) {
   if (approvals.length === 0)
-    return state === "pending" ? <NothingPending /> : <Empty title="No approvals" />;
+    return state === "pending" ? (
+      <NothingPending />
+    ) : (
+      <Empty title="No approvals" firstStep={<ClearFilters names={["state"]} />}>
+        No call is in this state.
+      </Empty>
+    );
   if (state !== "pending") return <Past approvals={approvals} />;
   return (
     <Stack>
@@ -74,10 +117,21 @@ function Found({ state, approvals }: { readonly state: State | "all"; readonly a
 
 function NothingPending() {
   return (
-    <Empty title="No pending approvals">
-      A call needs approval if its server's <span className="mono">approval_policy</span> says so, by tool or
-      for all tools that are not read-only. A task can require more with{" "}
-      <span className="mono">mcp.approval_policy</span>.
+    <Empty
+      title="No pending approvals"
+      firstStep={
+        <>
+          <Button component={Link} to="/approvals?state=all" variant="default">
+            Past decisions
+          </Button>
+          <Button component={Link} to="/servers" variant="default">
+            Require approvals of a server
+          </Button>
+        </>
+      }
+    >
+      A call needs an approval if its server or its task says so: for each tool, or for all tools that are not
+      read-only.
     </Empty>
   );
 }
@@ -86,21 +140,21 @@ const COLUMNS: readonly Column<Approval>[] = [
   {
     key: "tool",
     title: "Call",
-    show: (one) => <Untrusted text={`${one.server_id}.${one.tool}`} mono />,
-    sortBy: (one) => `${one.server_id}.${one.tool}`,
+    show: (one) => <Untrusted text={nameOf(one)} mono />,
+    sortBy: nameOf,
   },
   { key: "state", title: "State", show: (one) => <ApprovalState state={one.state} /> },
-  { key: "who", title: "Caller", show: (one) => <Untrusted text={one.principal} mono /> },
+  { key: "who", title: "Asked by", show: (one) => <Untrusted text={one.principal} mono />, isMinor: true },
   {
     key: "asked",
-    title: "Requested",
+    title: "Asked",
     show: (one) => <span title={moment(one.created_ms)}>{ago(one.created_ms)}</span>,
     sortBy: (one) => one.created_ms,
   },
   {
     key: "by",
     title: "Decided by",
-    show: (one) => (one.decided_by === null ? "–" : <Untrusted text={one.decided_by} mono />),
+    show: (one) => <DecidedBy approval={one} />,
     isMinor: true,
   },
   {
@@ -110,6 +164,17 @@ const COLUMNS: readonly Column<Approval>[] = [
     isMinor: true,
   },
 ];
+
+function DecidedBy({ approval }: { readonly approval: Approval }) {
+  if (approval.decided_by === null) return approval.state === "expired" ? "no one" : "–";
+  const as = decidedAs(approval);
+  return (
+    <>
+      <Untrusted text={approval.decided_by} mono />
+      {as === null ? null : ` (${as})`}
+    </>
+  );
+}
 
 function Past({ approvals }: { readonly approvals: Approval[] }) {
   return (

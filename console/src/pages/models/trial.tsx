@@ -2,6 +2,7 @@
 import { Alert, Button, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { api, type Shapes, take } from "@/api/client";
+import { Prose } from "@/parts/prose";
 import { Failure } from "@/parts/states";
 import { duration } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -40,8 +41,8 @@ export function Trial({ id, body }: TrialProps) {
 function Result({ found }: { readonly found: Shapes["ChatTrialResponse"] }) {
   if (!found.ok)
     return (
-      <Alert color="red" title={<Untrusted text={found.error} />} role="alert">
-        <Untrusted text={found.hint} />
+      <Alert color="red" title={<Prose text={found.error} />} role="alert">
+        <Prose text={found.hint} />
       </Alert>
     );
   return (

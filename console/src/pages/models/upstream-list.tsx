@@ -1,5 +1,5 @@
 /** All chat upstreams, with their models. */
-import { Badge, Button } from "@mantine/core";
+import { Badge, Button, Text } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -15,7 +15,18 @@ const COLUMNS: readonly Column<Upstream>[] = [
   {
     key: "id",
     title: "Upstream",
-    show: (one) => <Untrusted text={one.upstream_id} mono />,
+    show: (one) => (
+      <>
+        <Text size="sm" fw={600} component="div">
+          <Untrusted text={one.display_name || one.upstream_id} />
+        </Text>
+        {one.display_name ? (
+          <Text size="xs" c="dimmed" component="div">
+            <Untrusted text={one.upstream_id} mono />
+          </Text>
+        ) : null}
+      </>
+    ),
     sortBy: (one) => one.upstream_id,
   },
   { key: "state", title: "State", show: (one) => <Enabled upstream={one} /> },
@@ -54,7 +65,16 @@ export function UpstreamList() {
             hrefOf={(one) => encodeURIComponent(one.upstream_id)}
             sort={{ key: "id" }}
             empty={
-              <Empty title="No chat upstreams yet">
+              <Empty
+                title="No chat upstreams yet"
+                firstStep={
+                  mayWrite ? (
+                    <Button component={Link} to="/models/-/new">
+                      Add the first one
+                    </Button>
+                  ) : null
+                }
+              >
                 {mayWrite
                   ? "Add a server that speaks the OpenAI API: OpenAI, Azure, Ollama, vLLM, llama.cpp and most others."
                   : "Adding one requires the role admin."}

@@ -52,14 +52,14 @@ function Choice({ pin, etag, all }: DifferencesProps & { readonly all: readonly 
             disabled={chosen.length === 0}
             onClick={() => setAsked({ body: approve(pin, chosen), etag })}
           >
-            Approve {chosen.length === 0 ? "" : chosen.length} selected
+            Review and approve {chosen.length === 0 ? "" : chosen.length} selected
           </Button>
           <Button
             variant="default"
             disabled={open.length === 0}
             onClick={() => setAsked({ body: approve(pin, open), etag })}
           >
-            Approve all {open.length}
+            Review and approve all {open.length}
           </Button>
         </Group>
       ) : (

@@ -2,6 +2,7 @@
 import { Button, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
+import { Link } from "react-router";
 import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
 import { type Column, DataTable } from "@/parts/data-table";
@@ -45,7 +46,7 @@ export function FirstPin({ serverId }: { readonly serverId: string }) {
               onClick={() => setBody(firstPin(serverId, tools))}
               style={{ alignSelf: "flex-start" }}
             >
-              Pin this server
+              Review and pin
             </Button>
           ) : null}
           <DataTable
@@ -55,7 +56,14 @@ export function FirstPin({ serverId }: { readonly serverId: string }) {
             keyOf={(one) => one.tool}
             sort={{ key: "tool" }}
             empty={
-              <Empty title="No tools to approve">
+              <Empty
+                title="No tools to approve"
+                firstStep={
+                  <Button component={Link} to={`/servers/${encodeURIComponent(serverId)}`} variant="default">
+                    Open the server
+                  </Button>
+                }
+              >
                 The server must list its tools first. Its page shows its status.
               </Empty>
             }

@@ -1,11 +1,14 @@
 /** All servers: whether they are pinned, and their tools to review. */
-import { Badge, Group, Switch, TextInput } from "@mantine/core";
+import { Badge, Button, Group, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { Link, useSearchParams } from "react-router";
+import { Link } from "react-router";
 import { pinsQuery, serversQuery } from "@/api/records";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, FilterRow, type FilterSelect, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
+import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { type Row, rowsOf } from "./pin-draft";
 
@@ -16,28 +19,53 @@ const COLUMNS: readonly Column<Row>[] = [
   {
     key: "server",
     title: "Server",
-    show: (row) => <Untrusted text={row.serverId} mono />,
+    show: (row) => (
+      <Text size="sm" fw={600} component="div">
+        <Untrusted text={row.serverId} mono />
+      </Text>
+    ),
     sortBy: (row) => row.serverId,
   },
   {
     key: "approved",
     title: "Approved",
-    show: (row) => (row.pin === null ? "not pinned" : `${approvedOf(row)} tools`),
+    show: (row) => (row.pin === null ? "not pinned" : some(approvedOf(row), "tool")),
     sortBy: approvedOf,
   },
   { key: "waiting", title: "To review", show: (row) => <Waiting row={row} />, sortBy: waitingOf },
 ];
 
+function some(many: number, what: string): string {
+  return `${count(many)} ${what}${many === 1 ? "" : "s"}`;
+}
+
+const STATE: FilterSelect = {
+  name: "state",
+  label: "State",
+  any: "Any state",
+  data: [
+    { value: "review", label: "Tools to review" },
+    { value: "pinned", label: "Pinned" },
+    { value: "unpinned", label: "Not pinned" },
+  ],
+};
+
+function isIn(row: Row, state: string): boolean {
+  if (state === "review") return waitingOf(row) > 0;
+  if (state === "pinned") return row.pin !== null;
+  return state !== "unpinned" || row.pin === null;
+}
+
 function Waiting({ row }: { readonly row: Row }) {
-  const count = waitingOf(row);
-  if (count === 0) return "–";
+  const many = waitingOf(row);
+  if (many === 0) return "–";
   return (
     <Group gap="xs">
       <Badge color="orange" variant="light">
-        {count}
+        {many}
       </Badge>
       <Untrusted text={row.pin?.waiting.slice(0, 5).join(", ") ?? ""} mono />
-      {count > 5 ? "…" : null}
+      {many > 5 ? "…" : null}
     </Group>
   );
 }
@@ -45,14 +73,7 @@ function Waiting({ row }: { readonly row: Row }) {
 export function PinList() {
   const servers = useQuery(serversQuery);
   const pins = useQuery(pinsQuery);
-  const [query, setQuery] = useSearchParams();
-  const wanted = query.get("q") ?? "";
-  const isPinnedOnly = query.has("pinned");
-  const ask = (text: string, isPinned: boolean) =>
-    setQuery(
-      { ...(text === "" ? {} : { q: text }), ...(isPinned ? { pinned: "1" } : {}) },
-      { replace: true },
-    );
+  const { of, text } = useFilters();
   const failed = [servers, pins].find((one) => one.data === undefined && one.isError);
   return (
     <>
@@ -60,21 +81,7 @@ export function PinList() {
         title="Pins"
         about="A pinned server offers only approved definitions. Changed and new tools are quarantined until approved."
       />
-      <Group mb="sm" align="flex-end">
-        <TextInput
-          label="Filter"
-          placeholder="A server"
-          value={wanted}
-          onChange={(event) => ask(event.currentTarget.value, isPinnedOnly)}
-          w={280}
-        />
-        <Switch
-          label="Pinned only"
-          checked={isPinnedOnly}
-          onChange={(event) => ask(wanted, event.currentTarget.checked)}
-          mb={8}
-        />
-      </Group>
+      <FilterRow find="Find a server or a tool to review" selects={[STATE]} />
       {failed ? <Failure error={failed.error} onRetry={() => void failed.refetch()} /> : null}
       {servers.data && pins.data ? (
         <DataTable
@@ -82,18 +89,27 @@ export function PinList() {
           rows={rowsOf(
             servers.data.map((one) => one.server_id),
             pins.data,
-          ).filter((row) => row.serverId.includes(wanted) && (!isPinnedOnly || row.pin !== null))}
+          ).filter(
+            (row) => hasWords(text, row.serverId, ...(row.pin?.waiting ?? [])) && isIn(row, of(STATE.name)),
+          )}
           columns={COLUMNS}
           keyOf={(row) => row.serverId}
           hrefOf={(row) => encodeURIComponent(row.serverId)}
           sort={{ key: "waiting", isDown: true }}
           empty={
             servers.data.length === 0 ? (
-              <Empty title="No servers yet">
-                To pin a server, first <Link to="/servers">register it</Link>.
+              <Empty
+                title="No servers yet"
+                firstStep={
+                  <Button component={Link} to="/servers">
+                    Open the servers
+                  </Button>
+                }
+              >
+                A pin approves the tools of a registered server.
               </Empty>
             ) : (
-              <Empty title="No servers match" />
+              <Empty title="No servers match" firstStep={<ClearFilters names={[STATE.name]} />} />
             )
           }
         />

@@ -1,5 +1,5 @@
 /** The pin of one server: changes to review, approved tools, history. */
-import { Anchor, Button, Stack, Tabs, Text } from "@mantine/core";
+import { Button, Stack, Tabs, Text } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useNavigate, useParams, useSearchParams } from "react-router";
@@ -26,9 +26,9 @@ export function PinPage() {
         title={serverId}
         about={isUnpinned ? "This server is not pinned." : "The approved tool definitions of this server."}
       >
-        <Anchor component={Link} to={`/servers/${encodeURIComponent(serverId)}`}>
+        <Button component={Link} to={`/servers/${encodeURIComponent(serverId)}`} variant="default">
           Open the server
-        </Anchor>
+        </Button>
         {pin.data && !isUnpinned ? <Unpin serverId={serverId} /> : null}
       </PageHead>
       {isUnpinned ? (

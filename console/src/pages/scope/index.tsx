@@ -2,12 +2,13 @@
 import { Alert, Button, Card, CopyButton, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { IconLink } from "@tabler/icons-react";
 import { useCallback, useMemo } from "react";
-import { useLocation } from "react-router";
+import { Link, useLocation } from "react-router";
 import type { Shapes } from "@/api/client";
 import { useMay } from "@/api/me";
 import { Copy } from "@/parts/copy";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
+import { Prose } from "@/parts/prose";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -86,6 +87,14 @@ function Explained({ lens, explained, items }: ExplainedProps) {
   };
   return (
     <Stack gap="md">
+      <Why
+        text={view.why}
+        onAsk={ask}
+        items={items}
+        servers={explained.servers}
+        pending={explained.pending}
+        selection={view.selection}
+      />
       <Said explained={explained} />
       {knowsAll ? null : <Alert color="blue">Your role shows only what you may call.</Alert>}
       <KindChoice items={items} kind={view.kind} onChange={(kind) => change({ kind })} />
@@ -96,17 +105,18 @@ function Explained({ lens, explained, items }: ExplainedProps) {
         chosen={view.filter.layer}
         onChoose={(layer) => filter({ layer })}
       />
-      <Why
-        text={view.why}
-        onAsk={ask}
-        items={items}
-        servers={explained.servers}
-        pending={explained.pending}
-        selection={view.selection}
-      />
       {shown.length === 0 ? (
-        <Empty title={`No ${view.kind}s`}>
-          {view.kind === "tool" ? "Register a server to see its tools here." : "No server lists any."}
+        <Empty
+          title={`No ${view.kind}s`}
+          firstStep={
+            view.kind === "tool" ? (
+              <Button component={Link} to="/servers" variant="default">
+                Open the servers
+              </Button>
+            ) : null
+          }
+        >
+          {view.kind === "tool" ? "No server has listed tools." : "No server lists any."}
         </Empty>
       ) : (
         <Things items={shown} filter={view.filter} setFilter={filter} onAsk={show} />
@@ -121,8 +131,8 @@ function Said({ explained }: { readonly explained: Shapes["ExplainResponse"] }) 
   return (
     <>
       {refusal ? (
-        <Alert color="red" title={<Untrusted text={`Denied: ${refusal.message}`} />}>
-          <Untrusted text={refusal.hint} />
+        <Alert color="red" title={<Prose text={`Denied: ${refusal.message}`} />}>
+          <Prose text={refusal.hint} />
         </Alert>
       ) : null}
       <Warnings warnings={warnings} />

@@ -3,6 +3,7 @@ import { Badge, Button, Chip, Group, SegmentedControl, Stack, Text, TextInput } 
 import { IconChevronDown, IconChevronRight } from "@tabler/icons-react";
 import { useDeferredValue, useMemo, useState } from "react";
 import { type Column, DataTable } from "@/parts/data-table";
+import { Prose } from "@/parts/prose";
 import { REASON_WORDS, ruleInWords } from "@/parts/reasons";
 import { Empty } from "@/parts/states";
 import { count } from "@/parts/time";
@@ -184,7 +185,7 @@ function Reasoning({ item: { decision } }: { readonly item: Item }) {
   return (
     <Text size="sm" component="div" lineClamp={1}>
       {words ? `${words} · ` : null}
-      <Untrusted text={decision.rule} mono />
+      <Prose text={decision.rule} />
     </Text>
   );
 }

@@ -1,9 +1,10 @@
 /** "Why is X missing?": the decision about one tool, prompt or resource by layer, and what to do. */
 import { Anchor, Button, Card, Group, List, Stack, Text, TextInput, ThemeIcon } from "@mantine/core";
 import { IconCheck, IconMinus, IconSearch, IconX } from "@tabler/icons-react";
-import { useDeferredValue, useEffect, useMemo, useState } from "react";
+import { useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { Link } from "react-router";
 import { useMay } from "@/api/me";
+import { Prose } from "@/parts/prose";
 import { REASON_WORDS, ruleInWords } from "@/parts/reasons";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -35,8 +36,10 @@ export function Why(props: WhyProps) {
     return () => clearTimeout(timer);
   }, [typed, text, onAsk]);
   const asked = useDeferredValue(text.trim());
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => showAnswer(box.current), []);
   return (
-    <Stack gap="xs" id="why">
+    <Stack gap="xs" id="why" ref={box}>
       <TextInput
         label="Why is it missing?"
         description="The name of a tool, prompt or resource, in any form."
@@ -49,6 +52,13 @@ export function Why(props: WhyProps) {
       {asked === "" ? null : <Answer {...props} text={asked} />}
     </Stack>
   );
+}
+
+/** Scrolls to the answer of a link that asks, if it is not in view. */
+function showAnswer(box: HTMLElement | null): void {
+  const isAsked = box !== null && box.childElementCount > 1;
+  if (isAsked && box.getBoundingClientRect().bottom > window.innerHeight)
+    box.scrollIntoView({ block: "start" });
 }
 
 function Answer({ text, items, servers, pending, selection, onAsk }: WhyProps) {
@@ -88,12 +98,12 @@ function Verdict({ item, isWhole, selection }: { item: Item; isWhole: boolean; s
       {decision.reason === null ? null : <Text>{REASON_WORDS[decision.reason].todo}</Text>}
       {decision.shadow === null ? null : (
         <Text component="div" c="var(--tone-warn)">
-          The task would deny it if it were enforced: <Untrusted text={decision.shadow.rule} mono />
+          The task would deny it if it were enforced: <Prose text={decision.shadow.rule} />
         </Text>
       )}
       {decision.approval === null ? null : (
         <Text component="div">
-          Each call needs approval: <Untrusted text={decision.approval} mono />
+          Each call needs approval: <Prose text={decision.approval} />
         </Text>
       )}
       {place || typeof decision.tokens === "number" ? (
@@ -142,7 +152,7 @@ export function Rule({ decision }: { readonly decision: Decision }) {
   return (
     <>
       {words ? `${words} · ` : null}
-      <Untrusted text={decision.rule} mono />
+      <Prose text={decision.rule} />
     </>
   );
 }

@@ -13,6 +13,7 @@ import { HistoryPanel } from "@/parts/history-panel";
 import { NothingOffered, Offered } from "@/parts/offered";
 import { PageHead } from "@/parts/page-head";
 import { Warnings } from "@/parts/plan-panel";
+import { Prose } from "@/parts/prose";
 import { RecordActions } from "@/parts/record-actions";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
@@ -125,7 +126,7 @@ const COLUMNS: readonly Column<Tool>[] = [
     width: "28%",
     show: (one) => (
       <Text size="sm" component="div" lineClamp={1}>
-        <Untrusted text={one.rule} mono />
+        <Prose text={one.rule} />
       </Text>
     ),
   },
