@@ -21,11 +21,11 @@ from urllib.parse import unquote
 
 from toolgate.app.components import call_regularly, wall_clock_ms
 from toolgate.audit.log.journal import Journal, follow_log
+from toolgate.disk import lock_file
 from toolgate.errors import StartRefused
 from toolgate.gateway.gateway import Gateway
 from toolgate.lazy_modules import load_lazily
 from toolgate.model.http import HEADER_NAME
-from toolgate.registry.database import lock_file
 from toolgate.settings import OtlpSettings, Settings
 from toolgate.telemetry import Metrics
 from toolgate.telemetry.logs import FULL_DISK_HINT, append_trace_ids, describe_full_disk

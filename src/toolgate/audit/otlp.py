@@ -7,7 +7,6 @@ continues where the last one ended. An event that is sent twice has the same num
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from toolgate import __version__
 from toolgate.audit.log.files import LogChunk, parse_line
+from toolgate.disk import replace_file
 from toolgate.errors import StorageUnavailable
 from toolgate.telemetry.spans import ExportRejected
 
@@ -65,11 +65,8 @@ class AuditExport:
             if read.upto > self._taken:
                 if read.lines:
                     await self._deliver(read.lines)
-                draft = self._path.with_suffix(".draft")
-                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-                with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                    json.dump({"log": self._log, "taken": read.upto}, file)
-                draft.replace(self._path)
+                progress = json.dumps({"log": self._log, "taken": read.upto})
+                replace_file(self._path, progress.encode("ascii"), is_synced=False)
                 self._taken = read.upto
             return self._taken
 

@@ -9,9 +9,7 @@ import hashlib
 import json
 import os
 import re
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -171,23 +169,6 @@ def write_json(path: Path, value: JsonObject) -> None:
     except OSError as exc:
         hint = "choose a file in a writable directory"
         raise UsageError(f"cannot write `{path}`: {exc.strerror}", hint=hint) from exc
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a temporary file and rename it: a crash leaves the old file or the new one."""
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 ReportProgress = Callable[[str], None]

@@ -18,8 +18,8 @@ from typing import Final
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, S3Store
 
+from toolgate.disk import sync_directory
 from toolgate.errors import NotFound, StartRefused, StorageFailed, StorageUnavailable
-from toolgate.registry.database import sync_directory
 
 S3: Final = "s3://"
 REQUEST_TIMEOUT_S: Final = 15.0  # for a listing, a deletion, a small object; with the library's three retries

@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from toolgate.disk import sync_directory
 from toolgate.errors import InvalidModule, StorageFailed, StorageUnavailable, ToolgateError
 from toolgate.model.names import parse_sha256
 from toolgate.model.tasks import MAX_MODULE_BYTES
@@ -97,11 +98,7 @@ class CompiledFiles:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         path = self._directory / f"{sha256}.{digest}"
         compiled.rename(path)
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(self._directory)
         found = _verify_file(path)
         if found is None:
             raise StorageFailed("the compiled module was damaged while it was stored")

@@ -21,12 +21,13 @@ from typer import Argument
 
 from toolgate.catalog.find_tools import DESCRIBE_TOOL
 from toolgate.cli.command import CommandError, ExitCode, UsageError, command, open_console
-from toolgate.cli.files import STANDARD_INPUT, load_object, read_text, replace_file
+from toolgate.cli.files import STANDARD_INPUT, load_object, read_text
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import START_TIMEOUT, Query, RestClient
 from toolgate.cli.tool_arguments import ToolSignature, build_arguments, format_type, parse_signature
+from toolgate.disk import replace_file
 from toolgate.errors import UnknownTool
 
 _CALL: Final = "/api/v1/mcp/call"
@@ -241,7 +242,7 @@ def _save_files(parts: Sequence[ResultPart], out: Path | None) -> list[Path]:
     saved = [out if at == 1 else out.with_stem(f"{out.stem}-{at}") for at in range(1, len(contents) + 1)]
     try:
         for path, content in zip(saved, contents, strict=True):
-            replace_file(path, content)
+            replace_file(path, content, keeps_mode=True)
     except OSError as exc:
         hint = "the tool was called; name a file in a directory that you may write to"
         raise CommandError(f"cannot write `{out}`: {exc.strerror}", hint=hint) from exc

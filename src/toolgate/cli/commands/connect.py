@@ -31,9 +31,9 @@ from toolgate.catalog.clients import (
     warn_about_length,
 )
 from toolgate.cli.command import CommandError, UsageError, command
-from toolgate.cli.files import replace_file
 from toolgate.cli.options import GatewayConnection, ScopeOptions
 from toolgate.cli.render import layout as ui
+from toolgate.disk import replace_file
 from toolgate.model.http import is_loopback
 from toolgate.surfaces.http.parsing import format_scope_url
 
@@ -108,7 +108,7 @@ def merge_entry(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         backup = None if old_text is None else _back_up(path, now)
-        replace_file(path, _encode(document, old_text).encode())
+        replace_file(path, _encode(document, old_text).encode(), keeps_mode=True)
     except OSError as exc:
         raise _refuse(path, f"it cannot be written: {exc}") from exc
     return MergeResult(path, is_changed=True, backup=backup)

@@ -38,9 +38,9 @@ from toolgate.cli.contexts import (
     load_key_file,
     refuse_unknown,
 )
-from toolgate.cli.files import replace_file
 from toolgate.cli.render import layout as ui
 from toolgate.cli.rest import open_client
+from toolgate.disk import replace_file
 from toolgate.model.http import is_loopback
 
 _LOOPBACK_NAME: Final = "local"

@@ -18,11 +18,12 @@ from toolgate.cli.command import CommandError, StepProgress, UsageError, open_co
 from toolgate.cli.commands import packages
 from toolgate.cli.commands.packages import InstallOptions, VersionBump
 from toolgate.cli.contexts import url_option
-from toolgate.cli.files import open_progress, replace_file, upload
+from toolgate.cli.files import open_progress, upload
 from toolgate.cli.options import GatewayConnection
 from toolgate.cli.render import layout as ui
 from toolgate.cli.render.layout import JsonObject
 from toolgate.cli.rest import RestClient
+from toolgate.disk import replace_file
 from toolgate.errors import InvalidRecord
 from toolgate.model.names import parse_server_id, slugify_server_id
 from toolgate.model.servers import PackageRef, ServerRecord
@@ -91,7 +92,7 @@ class PackageDirectory:
         if content == self._content:
             return
         try:
-            replace_file(self._file, content)
+            replace_file(self._file, content, keeps_mode=True)
         except OSError as exc:
             raise CommandError(f"cannot write `{self._file}`: {exc.strerror}") from exc
 

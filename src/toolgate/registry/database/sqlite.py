@@ -15,8 +15,9 @@ from uuid import uuid4
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
+from toolgate.disk import lock_file, sync_directory
 from toolgate.errors import StartRefused, StorageFailed
-from toolgate.registry.database import lock_file, statements, sync_directory
+from toolgate.registry.database import statements
 from toolgate.registry.database.tables import SCHEMA_VERSION
 from toolgate.registry.database.transactions import Topic
 from toolgate.telemetry.logs import FULL_DISK_HINT, describe_full_disk

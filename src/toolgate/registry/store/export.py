@@ -16,9 +16,9 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from toolgate.disk import sync_directory
 from toolgate.errors import ImportRefused, StorageFailed
 from toolgate.model.revisions import Body, RecordChange, RecordList, StoredRecord
-from toolgate.registry.database import sync_directory
 from toolgate.registry.records.transaction import RecordKey
 
 FORMAT: Final = "toolgate-registry"

@@ -7,17 +7,16 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from toolgate.disk import DRAFT_SUFFIX, replace_file
 from toolgate.upstream.oauth.authority import OAuthClient, OAuthToken
 
 _DIRECTORY_MODE: Final = 0o700  # the gateway's own user only
-_DRAFT: Final = ".new"
 _MAX_FILE_BYTES: Final = 256 * 1024  # two tokens of 16 KiB, a client and 256 scopes, more than twice over
 
 
@@ -71,7 +70,7 @@ class GrantFiles:
         self._directory = directory
         self._lock = asyncio.Lock()
         self._grants = dict(_load(directory))
-        for draft in directory.glob(f"*{_DRAFT}"):
+        for draft in directory.glob(f"*{DRAFT_SUFFIX}"):
             with contextlib.suppress(OSError):
                 draft.unlink()  # left by a process that was killed while it wrote
 
@@ -107,17 +106,7 @@ class GrantFiles:
             return
         self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         self._directory.chmod(_DIRECTORY_MODE)
-        # A new file, readable by its owner only: an existing one may be a link, or readable by others.
-        descriptor, draft = tempfile.mkstemp(dir=self._directory, suffix=_DRAFT)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).replace(path)
-        except OSError:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        replace_file(path, content)
 
 
 def _load(directory: Path) -> Iterator[tuple[LoginKey, StoredGrant]]:

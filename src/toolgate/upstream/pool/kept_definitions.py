@@ -24,6 +24,7 @@ from toolgate.catalog.checks import MAX_DEFINITIONS
 from toolgate.catalog.definitions import check_tools
 from toolgate.catalog.encoding import clean_instructions
 from toolgate.catalog.listings import check_lists
+from toolgate.disk import replace_file
 from toolgate.model.json_text import UNREADABLE
 from toolgate.model.servers import ServerRecord
 from toolgate.model.tools import FEATURES, ListKind, Revision, ServerTools
@@ -218,10 +219,12 @@ class KeptDefinitions:
         directory, used = self.directory, {entry.content for entry in entries.values()}
         with self._writing:  # the thread of a cancelled flush may still run
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Without sync: a file whose content does not match its name is ignored.
             for digest, content in contents.items():
                 if digest in used:
-                    _replace(directory / digest, content)
-            _replace(directory / _INDEX, msgspec.json.encode(_Index(servers=dict(entries))))
+                    replace_file(directory / digest, content, is_synced=False)
+            index = msgspec.json.encode(_Index(servers=dict(entries)))
+            replace_file(directory / _INDEX, index, is_synced=False)
             for path in directory.iterdir():
                 if path.name != _INDEX and path.name not in used:
                     path.unlink(missing_ok=True)
@@ -276,11 +279,3 @@ def _read_bounded(path: Path) -> bytes:
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"`{path.name}` has more than {MAX_FILE_BYTES} bytes")
     return content
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file atomically. Without sync: a file whose content does not match its name is ignored."""
-    unfinished, flags = path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
-        file.write(content)
-    unfinished.replace(path)
