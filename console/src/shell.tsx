@@ -94,7 +94,7 @@ function SearchButton({ onOpen }: { readonly onOpen: () => void }) {
     >
       <IconSearch size={16} aria-hidden />
       <span>Search or run a command</span>
-      <kbd>Ctrl K</kbd>
+      <kbd aria-hidden>Ctrl K</kbd>
     </button>
   );
 }
@@ -155,7 +155,7 @@ function useCounts(): Readonly<Record<string, Count>> {
   const found = useAttention();
   return {
     "/servers": { many: found.down.length + found.logins.length, words: "need attention", isBad: true },
-    "/pins": { many: found.pins.reduce((all, one) => all + one.waiting.length, 0), words: "tools changed" },
+    "/pins": { many: found.pins.reduce((all, one) => all + one.waiting.length, 0), words: "changed" },
     "/keys": { many: found.keys.length, words: "expired or expiring" },
     "/approvals": { many: found.approvals.length, words: "pending" },
   };

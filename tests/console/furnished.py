@@ -194,7 +194,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
     """By the name of its picture, where a page is, and a text by which one sees that it is there."""
     (run, *_) = gateway.get("/api/v1/tasks/stock/invocations")["invocations"]
     return {
-        "login": ("login", "From `toolgate keys create`"),
+        "login": ("login", "toolgate keys create"),
         "overview": ("", "Slowest tools"),
         "overview-tokens": ("", "for definitions"),
         "servers": ("servers", "Tea shop"),

@@ -29,7 +29,9 @@ ALONGSIDE: Final = {
     "catalog-bundle": ("catalog/picked?servers=git,notes&tab=connect", "Frozen list"),
     "catalog-quality": ("catalog/quality?all=true", "billing"),
     "catalog-category": ("catalog/in/files", "Shared files"),
-    "integrations": ("integrations", "Your setting"),
+    "connections": ("connections", "Your setting"),
+    "guide": ("guides/how-to/servers", "Add a server from the command line"),
+    "playground": ("playground?tool=git.git_log", "Call tool"),
     "approvals-all": ("approvals?state=all", "shop.refund_order"),
     "unused-keys": ("unused?of=key", "assistant"),
     "unused-servers": ("unused?of=server", "billing"),
@@ -91,7 +93,7 @@ def test_a_keyboard_alone_skips_the_menu_opens_a_row_and_leaves_a_dialog(tab: Pa
     expect(tab.get_by_role("link", name="Skip to content")).to_be_focused()
     tab.keyboard.press("Enter")
     expect(tab.get_by_role("main")).to_be_focused()
-    tab.get_by_role("row").filter(has_text="git").focus()
+    tab.get_by_role("row").filter(has_text="git").get_by_role("link").first.focus()
     tab.keyboard.press("Enter")
     expect(tab).to_have_url("/console/servers/git")
     opens = tab.get_by_role("button", name="Delete")
