@@ -94,7 +94,7 @@ function SearchButton({ onOpen }: { readonly onOpen: () => void }) {
     >
       <IconSearch size={16} aria-hidden />
       <span>Search or run a command</span>
-      <kbd aria-hidden>Ctrl K</kbd>
+      <kbd aria-hidden />
     </button>
   );
 }

@@ -31,7 +31,10 @@ export function CodeBlock({ text, label, hasWholeLines = false }: CodeBlockProps
       <Box pos="absolute" top={6} right={6} bg="var(--mantine-color-default-hover)">
         <Copy text={text} label={`Copy ${label}`} />
       </Box>
-      <section
+      {/* Not a section: the texts of a page are no landmarks. */}
+      {/* biome-ignore lint/a11y/useSemanticElements: a fieldset is for inputs */}
+      <div
+        role="group"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard
         tabIndex={0}
         aria-label={label}
@@ -39,7 +42,7 @@ export function CodeBlock({ text, label, hasWholeLines = false }: CodeBlockProps
         style={{ overflow: "auto", maxHeight: 420, paddingRight: 36 }}
       >
         <Untrusted text={text} mono />
-      </section>
+      </div>
     </Box>
   );
 }

@@ -55,6 +55,7 @@ export function FilterRow({ find, selects = [], children }: FilterRowProps) {
             type="search"
             leftSection={<IconSearch size={16} aria-hidden />}
             value={text}
+            maxLength={1024}
             onChange={(event) => set({ [TEXT]: event.currentTarget.value })}
             style={{ flex: "1 1 220px" }}
             maw={420}

@@ -51,7 +51,12 @@ export function PageHead({ title, about, above = [], guide, children }: PageHead
             <Text c="dimmed" component="div">
               {about}{" "}
               {read ? (
-                <Anchor component={Link} to={`/guides/${read}`} style={{ whiteSpace: "nowrap" }}>
+                <Anchor
+                  component={Link}
+                  to={`/guides/${read}`}
+                  underline="always"
+                  style={{ whiteSpace: "nowrap" }}
+                >
                   <IconBook size={14} aria-hidden style={{ verticalAlign: "-2px" }} /> Guide
                 </Anchor>
               ) : null}

@@ -1,5 +1,6 @@
 /** The first page: a search, and below it the categories, or what was found. */
 import { Button, Card, SimpleGrid, Text, Title } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useSearchParams } from "react-router";
 import type { Shapes } from "@/api/client";
@@ -15,10 +16,15 @@ import { categoriesQuery } from "./queries";
 import { Results } from "./results";
 import { SearchFields } from "./search-fields";
 
+/** Words are searched for after this pause in typing. */
+const PAUSE_MS = 250;
+
 export function Browse() {
   const mayRead = useMay("viewer");
   const [params] = useSearchParams();
-  const filters = parseFilters(params);
+  const typed = parseFilters(params);
+  const [q] = useDebouncedValue(typed.q, PAUSE_MS);
+  const filters = { ...typed, q };
   return (
     <>
       <PageHead

@@ -31,7 +31,7 @@ const HINTS: Readonly<Record<string, readonly [string, string]>> = {
 export function Definition({ tool }: { readonly tool: Tool }) {
   return (
     <Stack gap="md" maw={960}>
-      <Card withBorder padding="md" component="section" aria-label="Description">
+      <Card withBorder padding="md" component="section" aria-label="About the tool">
         <Stack>
           {tool.description ? (
             <div className="untrusted">

@@ -19,18 +19,6 @@ export function parseFilters(params: URLSearchParams): Filters {
   };
 }
 
-/** The address with these filters in it; what else it has stays. */
-export function withFilters(params: URLSearchParams, filters: Partial<Filters>): URLSearchParams {
-  const next = new URLSearchParams(params);
-  const { isReadOnly, ...texts } = { ...parseFilters(params), ...filters };
-  const all = { ...texts, readOnly: isReadOnly ? "true" : "" };
-  for (const [name, value] of Object.entries(all)) {
-    if (value === "") next.delete(name);
-    else next.set(name, value);
-  }
-  return next;
-}
-
 /** Whether anything is searched for; if not, one browses. */
 export function isSearching({ isReadOnly, ...texts }: Filters): boolean {
   return isReadOnly || Object.values(texts).some((one) => one.trim() !== "");

@@ -5,6 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, useSearchParams } from "react-router";
 import { useMay } from "@/api/me";
+import { useMay } from "@/api/me";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";
@@ -102,6 +103,7 @@ export function PickedPage() {
         <Button variant="default" onClick={() => keep(new Map())}>
           Clear
         </Button>
+        <HandOverButton picks={picks} />
         <ShareButton picks={picks} />
         {mayWrite ? (
           <Button
@@ -124,6 +126,17 @@ export function PickedPage() {
         )}
       </Stack>
     </>
+  );
+}
+
+/** A key for these tools alone. A URL that would be too long names none: the page has the picks anyway. */
+function HandOverButton({ picks }: { readonly picks: Picks }) {
+  const named = Object.entries(addressOf(picks)).filter(([, value]) => value !== "");
+  if (!useMay("admin")) return null;
+  return (
+    <Button component={Link} to={`/keys/-/hand-over?${new URLSearchParams([["from", "picks"], ...named])}`}>
+      Hand over
+    </Button>
   );
 }
 

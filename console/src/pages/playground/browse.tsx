@@ -1,8 +1,11 @@
 /** Pick a tool: by words and server among all tools, or among those of a task. */
-import { Badge, Button, Center, Stack, Text } from "@mantine/core";
+import { Badge, Button, Center, Text } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { Link, useSearchParams } from "react-router";
+import { Link } from "react-router";
 import { type Column, DataTable } from "@/parts/data-table";
+import { ClearFilters, useFilters } from "@/parts/filter-row";
+import { hasWords } from "@/parts/filter-words";
 import { Prose } from "@/parts/prose";
 import { Empty, Failure, Loaded, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";
@@ -19,22 +22,25 @@ interface Row {
   readonly effect: "read-only" | "destructive" | "";
 }
 
+/** Words are searched for after this pause in typing. */
+const PAUSE_MS = 250;
 /** What is shown of a description in a list. */
 const ABOUT_CHARS = 300;
 
 export function Browse() {
-  const [params] = useSearchParams();
-  const text = (name: string) => params.get(name) ?? "";
-  const task = text("task");
+  const { of, text } = useFilters();
+  const [settled] = useDebouncedValue(text, PAUSE_MS);
+  const task = of("task");
+  const server = of("server");
   return (
-    <Stack>
+    <>
       <BrowseFields />
       {task === "" ? (
-        <AnyTask q={text("q")} server={text("server")} />
+        <AnyTask q={settled} server={server} />
       ) : (
-        <OfTask key={task} task={task} q={text("q")} server={text("server")} />
+        <OfTask key={task} task={task} q={text} server={server} />
       )}
-    </Stack>
+    </>
   );
 }
 
@@ -77,20 +83,13 @@ const COLUMNS: readonly Column<Row>[] = [
 function Rows({ rows, task }: { readonly rows: readonly Row[]; readonly task: string }) {
   return (
     <DataTable
-      label="Tools"
+      label="Tools found"
       rows={rows}
       columns={COLUMNS}
       keyOf={(one) => one.name}
       hrefOf={(one) => playPath(one.name, task)}
       empty={
-        <Empty
-          title="No tools match"
-          firstStep={
-            <Button variant="default" component={Link} to="/playground">
-              Clear the filters
-            </Button>
-          }
-        >
+        <Empty title="No tools match" firstStep={<ClearFilters names={["server", "task"]} />}>
           Try other words, another server or another task.
         </Empty>
       }
@@ -154,16 +153,13 @@ interface OfTaskProps {
 
 function OfTask({ task, q, server }: OfTaskProps) {
   const query = useQuery(taskToolsQuery(task));
-  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
   return (
     <Loaded query={query} what="Loading the tools of the task">
       {({ tools }) => {
         const rows = tools
           .filter((one) => server === "" || one.server_id === server)
           .map(({ name, description, tokens }): Row => ({ name, description, tokens, effect: "" }))
-          .filter((one) =>
-            words.every((word) => `${one.name} ${one.description}`.toLowerCase().includes(word)),
-          );
+          .filter((one) => hasWords(q, one.name, one.description));
         return <Rows rows={rows} task={task} />;
       }}
     </Loaded>

@@ -44,7 +44,7 @@ export function TurnShown({ turn }: { readonly turn: Turn }) {
           </div>
         ) : (
           // biome-ignore lint/suspicious/noArrayIndexKey: steps are only added at the end
-          <CallShown key={place} step={step} turn={turn} />
+          <CallShown key={place} step={step} turn={turn} number={place + 1} />
         ),
       )}
       {turn.state === "failed" ? <Failure error={turn.error} /> : null}
@@ -111,12 +111,24 @@ const STATES: Readonly<Record<ToolStep["state"], readonly [words: string, colour
   open: ["ended without a result", "gray"],
 };
 
-function CallShown({ step, turn }: { readonly step: ToolStep; readonly turn: Turn }) {
+interface CallShownProps {
+  readonly step: ToolStep;
+  readonly turn: Turn;
+  /** Of the step in its answer. */
+  readonly number: number;
+}
+
+function CallShown({ step, turn, number }: CallShownProps) {
   const [isOpen, { toggle }] = useDisclosure(false);
   const [words, colour] = STATES[step.state];
   const Icon = isOpen ? IconChevronDown : IconChevronRight;
   return (
-    <Card withBorder padding="xs" component="section" aria-label={`Call of ${visibleText(step.tool)}`}>
+    <Card
+      withBorder
+      padding="xs"
+      component="article"
+      aria-label={`Step ${number}: ${visibleText(step.tool)}`}
+    >
       <Group gap="sm" wrap="wrap">
         <UnstyledButton onClick={toggle} aria-expanded={isOpen} style={{ flex: "1 1 200px" }}>
           <Group gap="xs" wrap="nowrap">

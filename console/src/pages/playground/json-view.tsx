@@ -43,8 +43,9 @@ function TableShown({ table }: { readonly table: Shown }) {
           <Untrusted text={table.name} mono />
         </Text>
       )}
+      {/* biome-ignore lint/a11y/useSemanticElements: a fieldset is for inputs */}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by keyboard */}
-      <section tabIndex={0} aria-label={name} style={{ overflowX: "auto" }}>
+      <div role="group" tabIndex={0} aria-label={name} style={{ overflowX: "auto" }}>
         <Table withTableBorder withColumnBorders style={{ width: "auto", minWidth: "60%" }}>
           <Table.Thead>
             <Table.Tr>
@@ -72,7 +73,7 @@ function TableShown({ table }: { readonly table: Shown }) {
             ))}
           </Table.Tbody>
         </Table>
-      </section>
+      </div>
       <Group>
         <Text size="xs" c="dimmed">
           {table.rows.length === 1 ? "1 row" : `${count(table.rows.length)} rows`}

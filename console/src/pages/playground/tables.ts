@@ -66,10 +66,10 @@ export function jsonIn(text: string): Json | undefined {
  *  part. */
 export function repeats(texts: readonly string[], structured: unknown): boolean {
   if (!isObject(structured) || texts.length === 0) return false;
-  const isAlone = Object.keys(structured).join() === "result";
-  const wholes: unknown[] = isAlone ? [structured, structured.result] : [structured];
+  const members = Object.values(structured);
+  const wholes: unknown[] = members.length === 1 ? [structured, members[0]] : [structured];
   if (texts.length === 1 && wholes.some((one) => isText(texts[0] ?? "", one))) return true;
-  const parts = isAlone ? structured.result : undefined;
+  const parts = members.length === 1 ? members[0] : undefined;
   return (
     Array.isArray(parts) &&
     parts.length === texts.length &&
