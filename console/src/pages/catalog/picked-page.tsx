@@ -5,7 +5,6 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef } from "react";
 import { Link, useSearchParams } from "react-router";
 import { useMay } from "@/api/me";
-import { useMay } from "@/api/me";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Failure, Skeletons } from "@/parts/states";
 import { count } from "@/parts/time";

@@ -67,7 +67,7 @@ function usePickedNames() {
   const { picks } = usePicks();
   const [params] = useSearchParams();
   const named = picksIn(params.get("servers"), params.get("tools"));
-  return { names: [...(named.size > 0 ? named : picks).keys()], isAsked: named.size > 0 };
+  return { names: [...(named.size > 0 ? named : picks).keys()], isAsked: named.size > 0 || params.get("from") === "picks" };
 }
 
 function Form() {
