@@ -45,12 +45,10 @@ async def open_sqlite_store(
 ) -> AsyncIterator[Store]:
     """Open the store in the file `path`, and create it if needed. Raises StartRefused."""
     worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="registry")
-    opening = worker.submit(_try_open, path)
+    opening = worker.submit(SqliteDatabase, path)
     try:
         # Shielded: a cancelled start still has to close the file.
         opened = await asyncio.shield(asyncio.wrap_future(opening))
-        if isinstance(opened, StartRefused):
-            raise opened
         transactions = Transactions(opened, reader=worker, writer=worker)
         store = Store(transactions, opened.head, clock_ms=clock_ms, limits=limits)
         try:
@@ -64,17 +62,9 @@ async def open_sqlite_store(
         await asyncio.shield(asyncio.wrap_future(closed))
 
 
-def _try_open(path: Path) -> SqliteDatabase | StartRefused:
-    """Return a refusal instead of raising it: the caller may be gone, and no one would read its future."""
-    try:
-        return SqliteDatabase(path)
-    except StartRefused as exc:
-        return exc
-
-
-def _close_opened(opening: Future[SqliteDatabase | StartRefused]) -> None:
-    if opening.exception() is None and isinstance(database := opening.result(), SqliteDatabase):
-        database.close()
+def _close_opened(opening: Future[SqliteDatabase]) -> None:
+    if opening.exception() is None:
+        opening.result().close()
 
 
 def is_postgres_url(target: str | Path) -> bool:
