@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from tests.catalog.definition_samples import JSON, tool
 from toolgate.catalog.checks import InvalidDefinition
-from toolgate.catalog.definitions import MAX_DIFF_LINES, NOT_SHOWN, ToolChanges, diff_definitions, diff_lines
+from toolgate.catalog.definitions import (
+    MAX_DIFF_LINES,
+    NOT_SHOWN,
+    RenamedTool,
+    ToolChanges,
+    diff_definitions,
+    diff_lines,
+)
 
 
 def tools(**definitions: dict[str, Any]) -> dict[str, bytes]:
@@ -35,7 +42,7 @@ def test_tools_come_and_go() -> None:
 def test_a_tool_that_only_has_another_name_was_renamed() -> None:
     changes = diff_definitions(tools(a={}, b={"description": "b"}), tools(z={}, y={"description": "y"}))
 
-    assert changes == ToolChanges(added=("y",), removed=("b",), renamed=(("a", "z"),))
+    assert changes == ToolChanges(added=("y",), removed=("b",), renamed=(RenamedTool("a", "z"),))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +137,7 @@ def test_every_tool_is_named_once_and_only_what_is_printable(
     named = [
         *changes.added,
         *changes.removed,
-        *(name for pair in changes.renamed for name in pair),
+        *(name for one in changes.renamed for name in (one.before, one.after)),
         *changes.changed,
     ]
 

@@ -53,7 +53,7 @@ def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
     send = ToolRef("mail", "send")
     grant = weigh_grant(PLATFORM, REACHED, used=set(refs("git/log")), last_ms={send: 5})
 
-    assert grant == GrantUse(2, (UnusedTool(send, TOKENS, 5),))
+    assert grant == GrantUse(2, (UnusedTool(*send, TOKENS, 5),))
     assert grant.unused_tokens == TOKENS
 
 

@@ -3321,6 +3321,32 @@ export interface components {
             toolCount: number;
         };
         /**
+         * Ceiling
+         * @description The most a caller may reach. Null does not restrict; an empty list allows nothing.
+         */
+        Ceiling: {
+            /**
+             * @description The ids of the tasks that it may act for.
+             * @default null
+             */
+            tasks: string[] | null;
+            /**
+             * @description The ids of the servers that it may reach.
+             * @default null
+             */
+            servers: string[] | null;
+            /**
+             * @description Allow patterns. A tool must match at least one.
+             * @default null
+             */
+            allow: string[] | null;
+            /**
+             * @description Deny patterns. A tool that matches any of them is excluded.
+             * @default []
+             */
+            deny: string[];
+        };
+        /**
          * CeilingBody
          * @description The most a key may reach. An omitted list does not restrict; an empty list allows nothing.
          */
@@ -3335,20 +3361,6 @@ export interface components {
              * @description Deny patterns. A tool that matches any of them is excluded.
              * @default []
              */
-            deny: string[];
-        };
-        /**
-         * CeilingShown
-         * @description The most a caller may reach. Null does not restrict; an empty list allows nothing.
-         */
-        CeilingShown: {
-            /** @description The ids of the tasks that it may act for. */
-            tasks: string[] | null;
-            /** @description The ids of the servers that it may reach. */
-            servers: string[] | null;
-            /** @description Allow patterns. A tool must match at least one. */
-            allow: string[] | null;
-            /** @description Deny patterns. A tool that matches any of them is excluded. */
             deny: string[];
         };
         /**
@@ -3846,7 +3858,7 @@ export interface components {
             budgets: components["schemas"]["BudgetShown"][];
             warnings: string[];
             /** @description The task's profile first. */
-            profiles: components["schemas"]["ProfileSeen"][];
+            profiles: components["schemas"]["ProfileVersion"][];
             /**
              * @description `find`: the MCP endpoint lists three tools, which find and call the allowed ones.
              * @enum {string}
@@ -3939,7 +3951,7 @@ export interface components {
             /** @description Estimated tokens of the unused tools in each list. */
             unused_tokens: number;
             /** @description The first unused tools, by server and name. All of them if the query names one task or key. */
-            tools: components["schemas"]["UnusedShown"][];
+            tools: components["schemas"]["UnusedTool"][];
         };
         /**
          * HttpBody
@@ -4034,7 +4046,7 @@ export interface components {
             allowed_tools: string[] | null;
             /** @description Whether the definitions in the manifest are the approved ones from now on. */
             pinned: boolean;
-            tools: components["schemas"]["ToolChangesShown"];
+            tools: components["schemas"]["ToolChanges"];
             /** @description The number of tools that the manifest declares. */
             declared_tools: number;
             /** @description The number of these tools that `allowed_tools` lets callers see. */
@@ -4405,7 +4417,7 @@ export interface components {
             calls: number;
             kept: components["schemas"]["KeptShown"][];
             /** @description What callers of the task can reach now and would lose, also by naming servers. */
-            removed: components["schemas"]["UnusedShown"][];
+            removed: components["schemas"]["UnusedTool"][];
             /** @description Tokens saved in each list, for callers without a selection. */
             tokens_saved: number;
             /** @description The proposed task. Apply it with the id of `plan`. */
@@ -4464,17 +4476,6 @@ export interface components {
             expires_at_s: number | null;
             /** @description Whether the gateway can renew the token by itself. */
             renews: boolean;
-        };
-        /**
-         * LoginBegun
-         * @description A login that needs consent.
-         */
-        LoginBegun: {
-            /** @description The URL to open in a browser. */
-            authorization_url: string;
-            /** @description The `state` of the redirect that finishes this login. */
-            state: string;
-            expires_in_s: number;
         };
         /**
          * LoginEnded
@@ -4578,7 +4579,7 @@ export interface components {
             by: "key" | "token" | "loopback";
             /** @description The task of requests that name no task. */
             default_task: string | null;
-            ceiling: components["schemas"]["CeilingShown"];
+            ceiling: components["schemas"]["Ceiling"];
             /** @description When its key or token expires, in seconds since 1970. Null: never. */
             expires_at_s: number | null;
             /** @description The version of Toolgate. */
@@ -4922,6 +4923,18 @@ export interface components {
             parts: number[];
         };
         /**
+         * PendingLogin
+         * @description A login that needs consent.
+         */
+        PendingLogin: {
+            /** @description The URL to open in a browser. */
+            authorization_url: string;
+            /** @description The `state` of the redirect that finishes this login. */
+            state: string;
+            /** @default 600 */
+            expires_in_s: number;
+        };
+        /**
          * PinDiffResponse
          * @description The tools of a pinned server that differ from their approved definitions.
          */
@@ -5088,20 +5101,6 @@ export interface components {
             unlisted: string[];
         };
         /**
-         * ProfileSeen
-         * @description The version of a profile that decided.
-         */
-        ProfileSeen: {
-            profile_id: string;
-            version: number;
-            /** @description Null: no rollout is under way. */
-            side: ("stable" | "candidate") | null;
-            /** @description Percent of callers or tasks with this version. */
-            share: number;
-            /** @enum {string} */
-            by: "caller" | "task";
-        };
-        /**
          * ProfileSent
          * @description A profile to store.
          */
@@ -5160,6 +5159,29 @@ export interface components {
             /** @description The next version, while only a share of callers or tasks gets it. */
             rollout?: components["schemas"]["RolloutBody"] | null;
             revision: number;
+        };
+        /**
+         * ProfileVersion
+         * @description The version of a profile that decided.
+         */
+        ProfileVersion: {
+            profile_id: string;
+            version: number;
+            /**
+             * @description Null: no rollout is under way.
+             * @default null
+             */
+            side: ("stable" | "candidate") | null;
+            /**
+             * @description Percent of callers or tasks with this version.
+             * @default 100
+             */
+            share: number;
+            /**
+             * @default caller
+             * @enum {string}
+             */
+            by: "caller" | "task";
         };
         /**
          * ProfileWritten
@@ -5319,10 +5341,10 @@ export interface components {
             problems: string[];
         };
         /**
-         * RenamedShown
+         * RenamedTool
          * @description A tool that only has another name than before.
          */
-        RenamedShown: {
+        RenamedTool: {
             before: string;
             after: string;
         };
@@ -6054,15 +6076,18 @@ export interface components {
             p95_ms: number;
         };
         /**
-         * ToolChangesShown
-         * @description The differences of the declared tools from the previous version.
+         * ToolChanges
+         * @description The differences of two sets of tools. A tool is in at most one of the four fields.
          */
-        ToolChangesShown: {
+        ToolChanges: {
+            /** @default [] */
             added: string[];
+            /** @default [] */
             removed: string[];
-            renamed: components["schemas"]["RenamedShown"][];
+            /** @default [] */
+            renamed: components["schemas"]["RenamedTool"][];
             /** @description Tool to the lines of a diff. */
-            changed: {
+            changed?: {
                 [key: string]: string[];
             };
         };
@@ -6284,17 +6309,17 @@ export interface components {
             next_cursor: string | null;
         };
         /**
-         * UnusedShown
+         * UnusedTool
          * @description A tool, prompt or resource that is granted, and was not used.
          */
-        UnusedShown: {
+        UnusedTool: {
             server_id: string;
-            /** @description Null: never within the kept audit log. */
-            last_used_ms: number | null;
             /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. */
             tool: string;
             /** @description Estimated tokens of its definition in each list. */
             tokens: number;
+            /** @description Null: never within the kept audit log. */
+            last_used_ms: number | null;
         };
         /**
          * UploadResponse
@@ -7658,7 +7683,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["LoginBegun"];
+                    "application/json": components["schemas"]["PendingLogin"];
                 };
             };
         };

@@ -201,16 +201,23 @@ Definitions = Mapping[str, bytes]
 """Tool name → its definition, as JSON."""
 
 
+@dataclass(frozen=True, slots=True)
+class RenamedTool:
+    """A tool that only has another name than before."""
+
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChanges:
     """The differences of two sets of tools. A tool is in at most one of the four fields."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    renamed: tuple[tuple[str, str], ...] = ()
-    """(old name, new name) of tools that are otherwise equal."""
-    changed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Tool name → the lines of a unified diff."""
+    renamed: tuple[RenamedTool, ...] = ()
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tool to the lines of a diff."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.renamed or self.changed)
@@ -224,8 +231,8 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
     went, came = _group_by_content(before, after), _group_by_content(after, before)
     # A tool is renamed if exactly one removed and one added tool have the same content.
     pairs = ((names, came.get(content, ())) for content, names in went.items())
-    renamed = tuple((old[0], new[0]) for old, new in pairs if len(old) == len(new) == 1)
-    gone, come = {name for name, _ in renamed}, {name for _, name in renamed}
+    renamed = tuple(RenamedTool(old[0], new[0]) for old, new in pairs if len(old) == len(new) == 1)
+    gone, come = {one.before for one in renamed}, {one.after for one in renamed}
     changed: dict[str, tuple[str, ...]] = {}
     left = MAX_SHOWN_LINES
     for name in sorted(before.keys() & after.keys()):
@@ -236,7 +243,7 @@ def diff_definitions(old: Definitions, new: Definitions) -> ToolChanges:
         added=tuple(sorted(after.keys() - before.keys() - come)),
         removed=tuple(sorted(before.keys() - after.keys() - gone)),
         renamed=renamed,
-        changed=MappingProxyType(changed),
+        changed=changed,
     )
 
 

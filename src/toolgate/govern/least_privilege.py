@@ -133,7 +133,7 @@ async def learn_task(
         calls=calls,
         kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
         removed=[
-            UnusedTool(ref, _count_tokens(served, [ref]), used[ref].last_ms if ref in used else None)
+            UnusedTool(*ref, _count_tokens(served, [ref]), used[ref].last_ms if ref in used else None)
             for ref in impact.reach_removed
         ],
         tokens_saved=_count_tokens(served, impact.removed) - _count_tokens(served, impact.added),

@@ -174,7 +174,7 @@ def _diff_tools(
     raws = {**kept, **{tool.digest: tool.raw for tool in listed.values()}}
     gone = {name: raws[it] for name, it in pin.tools.items() if name not in listed and it in raws}
     come = {name: tool.raw for name, tool in listed.items() if name not in pin.tools}
-    renamed = {new: old for old, new in diff_definitions(gone, come).renamed}
+    renamed = {one.after: one.before for one in diff_definitions(gone, come).renamed}
     room, found = MAX_LINES, []
     for one in _compare(pin, offer, renamed):
         if only in {None, one.tool}:

@@ -90,12 +90,16 @@ IntegrationState = Literal["off", "read_only", "on"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """The most a key may reach. None: no restriction; empty: nothing is allowed."""
+    """The most a caller may reach. Null does not restrict; an empty list allows nothing."""
 
     tasks: tuple[str, ...] | None = None
+    """The ids of the tasks that it may act for."""
     servers: tuple[str, ...] | None = None
+    """The ids of the servers that it may reach."""
     allow: tuple[str, ...] | None = None
+    """Allow patterns. A tool must match at least one."""
     deny: tuple[str, ...] = ()
+    """Deny patterns. A tool that matches any of them is excluded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -203,14 +202,13 @@ def _damaged_version(record: PackageVersion) -> StorageFailed:
     return StorageFailed(message, hint="publish it again")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredModule:
+class StoredModule(msgspec.Struct, frozen=True, kw_only=True):
     """One stored module."""
 
     sha256: str
     size: int
     at_ms: int
-    """The time when it was uploaded."""
+    """When it was uploaded."""
 
 
 class ModuleStore:

@@ -228,12 +228,17 @@ def _choose_group_to_widen(groups: _Groups, wide: _Groups) -> str | None:
     return max(crowded, key=lambda start: len(groups[start]), default=None)
 
 
-class UnusedTool(NamedTuple):
-    ref: ToolRef
+@dataclass(frozen=True, slots=True)
+class UnusedTool:
+    """A tool, prompt or resource that is granted, and was not used."""
+
+    server_id: str
+    tool: str
+    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
     tokens: int
-    """Tokens of its definition, in each list."""
-    last_ms: int | None
-    """When it was last used, before the period in question. None: never, in the whole index."""
+    """Estimated tokens of its definition in each list."""
+    last_used_ms: int | None
+    """Null: never within the kept audit log."""
 
 
 class GrantUse(NamedTuple):
@@ -261,7 +266,7 @@ def weigh_grant(
     return GrantUse(
         tools=len(tools),
         unused=tuple(
-            UnusedTool(ref, platform.servers[ref.server_id].tools[ref.name].tokens, last_ms.get(ref))
+            UnusedTool(*ref, platform.servers[ref.server_id].tools[ref.name].tokens, last_ms.get(ref))
             for ref in sorted(tools)
             if ref not in used
         ),

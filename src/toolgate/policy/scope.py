@@ -93,15 +93,16 @@ class ApprovalRequirement(NamedTuple):
     """Whether the user of the calling client may approve."""
 
 
-class ProfileVersion(NamedTuple):
-    """The version of a profile that takes part in a scope."""
+@dataclass(frozen=True, slots=True)
+class ProfileVersion:
+    """The version of a profile that decided."""
 
     profile_id: str
     version: int
     side: Side | None = None
-    """None: without a rollout every caller has this version."""
+    """Null: no rollout is under way."""
     share: int = 100
-    """The percentage of callers or tasks that have it."""
+    """Percent of callers or tasks with this version."""
     by: RolloutBy = "caller"
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ class LoginStage:
         self, record: ServerRecord, *, redirect_uri: str = REDIRECT, scopes: tuple[str, ...] = ()
     ) -> str:
         begun = await self.logins.begin(record, principal="ada", redirect_uri=redirect_uri, scopes=scopes)
-        return begun.url
+        return begun.authorization_url
 
     async def finish(
         self, response: dict[str, str], *, principal: str = "ada", server: str = "there", owner: str = ""

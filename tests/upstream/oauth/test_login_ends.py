@@ -98,7 +98,9 @@ async def test_a_login_goes_with_its_server_and_that_of_a_principal_with_the_pri
         own = personal(world, per_principal=True)
         for owner in ("key:ada", "key:eve"):
             begun = await stage.logins.begin(own.owned_by(owner), principal=owner, redirect_uri=REDIRECT)
-            await stage.finish(world.authority.negotiate(begun.url), principal=owner, owner=owner)
+            await stage.finish(
+                world.authority.negotiate(begun.authorization_url), principal=owner, owner=owner
+            )
         await stage.log_in(world, own)
         await stage.logins.tidy({"there": own}, lambda principal_id: principal_id == "key:ada")
         kept = sorted(grants)
@@ -119,7 +121,9 @@ async def test_a_key_that_is_deleted_while_its_login_is_finished_leaves_nothing_
         begun = await stage.logins.begin(own.owned_by("key:ada"), principal="key:ada", redirect_uri=REDIRECT)
         await stage.logins.tidy({"there": own}, lambda _principal_id: False)
         with pytest.raises(InvalidRequest, match="changed meanwhile"):
-            await stage.finish(world.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+            await stage.finish(
+                world.authority.negotiate(begun.authorization_url), principal="key:ada", owner="key:ada"
+            )
 
     assert list(grants) == []
 
@@ -132,7 +136,7 @@ async def test_a_login_that_was_begun_for_oneself_is_not_finished_for_all(grants
         stage = LoginStage(grants)
         own = personal(world, per_principal=True).owned_by("key:ada")
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        response = world.authority.negotiate(begun.url)
+        response = world.authority.negotiate(begun.authorization_url)
         for owner in ("", "key:eve"):
             with pytest.raises(InvalidRequest, match="this login was never started here, or has expired"):
                 await stage.finish(response, principal="key:ada", owner=owner)
@@ -317,7 +321,9 @@ async def test_the_file_of_a_login_is_good_under_its_own_name_only(tmp_path: Pat
         own = personal(world, per_principal=True).owned_by("key:ada")
         stage = LoginStage(grants)
         begun = await stage.logins.begin(own, principal="key:ada", redirect_uri=REDIRECT)
-        await stage.finish(world.authority.negotiate(begun.url), principal="key:ada", owner="key:ada")
+        await stage.finish(
+            world.authority.negotiate(begun.authorization_url), principal="key:ada", owner="key:ada"
+        )
     content = (tmp_path / LoginKey("there", "key:ada").file_name).read_bytes()
     for name in (
         LoginKey("there", "key:eve").file_name,

@@ -40,7 +40,7 @@ class Stage:
         """The token that it earned."""
         record = self.record.owned_by(owner) if owner else self.record
         begun = await self.logins.begin(record, principal=owner or "admin", redirect_uri=REDIRECT)
-        back = self.world.authority.negotiate(begun.url)
+        back = self.world.authority.negotiate(begun.authorization_url)
         response = {"state": back["state"], "code": back["code"], "issuer": back["iss"]}
         await self.logins.finish(LoginKey("there", owner), principal=owner or "admin", **response)
         self.pool.reconnect("there", owner)

@@ -158,7 +158,7 @@ async def test_a_login_to_a_server_of_the_sdk(
 
         logins = Logins(authorizer, grants, clock_s=time.time)
         begun = await logins.begin(record, principal="ada", redirect_uri=REDIRECT)
-        response = await agree(begun.url)
+        response = await agree(begun.authorization_url)
         state, code, issuer = response["state"], response["code"], response.get("iss")
         key = LoginKey("sdk")
         login = await logins.finish(key, principal="ada", state=state, code=code, issuer=issuer)

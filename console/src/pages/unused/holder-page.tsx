@@ -14,7 +14,7 @@ import { type Range, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
 import { type Holder, SPANS, summaryOf, USUAL } from "./words";
 
-type Unused = Shapes["UnusedShown"];
+type Unused = Shapes["UnusedTool"];
 
 export function HolderPage() {
   const { kind, id = "" } = useParams();

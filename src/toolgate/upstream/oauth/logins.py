@@ -41,10 +41,13 @@ _BEGIN_AGAIN: Final = "begin again with `toolgate servers login ID`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingLogin:
-    """The URL where a person agrees, and the state of the callback."""
+    """A login that needs consent."""
 
-    url: str
+    authorization_url: str
+    """The URL to open in a browser."""
     state: str
+    """The `state` of the redirect that finishes this login."""
+    expires_in_s: int = LOGIN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,7 @@ class Logins:
         )
         state = secrets.token_urlsafe(24)
         self._remember(state, attempt)
-        return PendingLogin(url=_build_authorization_url(attempt, state), state=state)
+        return PendingLogin(authorization_url=_build_authorization_url(attempt, state), state=state)
 
     async def finish(
         self, key: LoginKey, *, principal: str, state: str, code: str, issuer: str | None

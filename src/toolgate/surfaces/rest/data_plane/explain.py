@@ -17,10 +17,10 @@ from toolgate.gateway.scope.routes import decide_unlisted
 from toolgate.govern.process import GatewayProcess
 from toolgate.model.names import RESOURCE, ToolRef, kind_of, parse_server_id, parse_task_id
 from toolgate.model.principals import HolderKind, Principal, QuotaName
-from toolgate.model.tasks import RolloutBy, Side
+from toolgate.model.tasks import Side
 from toolgate.model.tools import ToolDefinition
 from toolgate.policy.admission import list_limits
-from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, Reason, Scope
+from toolgate.policy.scope import ApprovalRequirement, Decision, Layer, ProfileVersion, Reason, Scope
 from toolgate.surfaces.rest.data_plane.scopes import SELECTION, RefusalShown, parse_caller
 from toolgate.surfaces.rest.framework.request import Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, Revision
@@ -81,18 +81,6 @@ class BudgetShown(ResponseShape, frozen=True, kw_only=True):
     limit: int
 
 
-class ProfileSeen(ResponseShape, frozen=True, kw_only=True):
-    """The version of a profile that decided."""
-
-    profile_id: str
-    version: int
-    side: Side | None
-    """Null: no rollout is under way."""
-    share: int
-    """Percent of callers or tasks with this version."""
-    by: RolloutBy
-
-
 class ExplainResponse(ResponseShape, frozen=True, kw_only=True):
     """Every decision about a scope."""
 
@@ -108,7 +96,7 @@ class ExplainResponse(ResponseShape, frozen=True, kw_only=True):
     budgets: list[BudgetShown]
     """The rate limits and quotas that apply to every call."""
     warnings: list[str]
-    profiles: list[ProfileSeen]
+    profiles: list[ProfileVersion]
     """The task's profile first."""
     mode: Mode
     """`find`: the MCP endpoint lists three tools, which find and call the allowed ones."""

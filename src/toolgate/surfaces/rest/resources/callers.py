@@ -18,7 +18,7 @@ from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import find_record_within
 from toolgate.govern.changes.records import PendingChange, show_record
 from toolgate.govern.control import Control
-from toolgate.model.principals import IntegrationState, Role
+from toolgate.model.principals import Ceiling, IntegrationState, Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
 from toolgate.registry.records.fields import Name, UnixTime
@@ -33,19 +33,6 @@ from toolgate.upstream.oauth.logins import Login
 Text = Annotated[str, Field(min_length=1, max_length=4_096)]
 
 
-class CeilingShown(ResponseShape, frozen=True, kw_only=True):
-    """The most a caller may reach. Null does not restrict; an empty list allows nothing."""
-
-    tasks: tuple[str, ...] | None
-    """The ids of the tasks that it may act for."""
-    servers: tuple[str, ...] | None
-    """The ids of the servers that it may reach."""
-    allow: tuple[str, ...] | None
-    """Allow patterns. A tool must match at least one."""
-    deny: tuple[str, ...]
-    """Deny patterns. A tool that matches any of them is excluded."""
-
-
 class MeShown(ResponseShape, frozen=True, kw_only=True):
     """The caller as the gateway identified it, and the gateway itself."""
 
@@ -56,7 +43,7 @@ class MeShown(ResponseShape, frozen=True, kw_only=True):
     machine."""
     default_task: str | None
     """The task of requests that name no task."""
-    ceiling: CeilingShown
+    ceiling: Ceiling
     expires_at_s: float | None
     """When its key or token expires, in seconds since 1970. Null: never."""
     version: str

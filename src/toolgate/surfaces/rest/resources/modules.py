@@ -10,6 +10,7 @@ from toolgate.govern import packages
 from toolgate.govern.control import Control
 from toolgate.model.packages import SchemaVersion, Source
 from toolgate.model.principals import Principal
+from toolgate.packages.artifacts import StoredModule
 from toolgate.packages.uploads import MAX_PARTS
 from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall
@@ -115,13 +116,9 @@ class ModulePartsSent(StrictBody):
     """The number of parts of the module."""
 
 
-class ModuleShown(ResponseShape, frozen=True, kw_only=True):
+class ModuleShown(StoredModule, ResponseShape, frozen=True, kw_only=True):
     """A stored module."""
 
-    sha256: str
-    size: int
-    at_ms: int
-    """When it was uploaded."""
     tasks: list[str]
     """The tasks that run it."""
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field, model_validator
 
+from toolgate.catalog.definitions import ToolChanges
 from toolgate.errors import Conflict, NotFound, StorageFailed
 from toolgate.govern import packages
 from toolgate.govern.control import Control
@@ -108,23 +109,6 @@ class PackageList(ResponseShape, frozen=True, kw_only=True):
     next_cursor: NextCursor
 
 
-class RenamedShown(ResponseShape, frozen=True, kw_only=True):
-    """A tool that only has another name than before."""
-
-    before: str
-    after: str
-
-
-class ToolChangesShown(ResponseShape, frozen=True, kw_only=True):
-    """The differences of the declared tools from the previous version."""
-
-    added: list[str]
-    removed: list[str]
-    renamed: list[RenamedShown]
-    changed: dict[str, list[str]]
-    """Tool to the lines of a diff."""
-
-
 class InstallResponse(ResponseShape, frozen=True, kw_only=True):
     """The effect of an installation or a dry run."""
 
@@ -137,7 +121,7 @@ class InstallResponse(ResponseShape, frozen=True, kw_only=True):
     """The patterns allowed from now on. Null: unchanged."""
     pinned: bool
     """Whether the definitions in the manifest are the approved ones from now on."""
-    tools: ToolChangesShown
+    tools: ToolChanges
     declared_tools: int
     """The number of tools that the manifest declares."""
     visible_tools: int
@@ -193,14 +177,13 @@ def _show_install(prepared: Installation, effect: ApplyResponse | PlanResponse) 
     bodies = {change.kind: change.sent for change in prepared.changes}
     server = bodies["server"]
     assert server is not None
-    renamed = [RenamedShown(before=before, after=after) for before, after in prepared.tools.renamed]
     return InstallResponse.of(
         prepared.package,
         effect,
         before=None if prepared.before is None else prepared.before.version,
         allowed_tools=server.get("allowed_tools"),
         pinned=bodies.get("pin") is not None,
-        tools=ToolChangesShown.of(prepared.tools, renamed=renamed),
+        tools=prepared.tools,
         declared_tools=len(prepared.package.declared),
         visible_tools=len(prepared.visible),
         warnings=[*prepared.hints, *effect.warnings],

@@ -36,7 +36,7 @@ from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post
 from toolgate.surfaces.rest.resources.collection import RecordCollection, build_shapes
 from toolgate.upstream.oauth.authority import CLIENT_DOCUMENT, describe_client
 from toolgate.upstream.oauth.grants import LoginKey
-from toolgate.upstream.oauth.logins import LOGIN_S, Login
+from toolgate.upstream.oauth.logins import Login, PendingLogin
 from toolgate.upstream.pool.health import STDERR_TAIL_BYTES, ServerHealth
 
 LISTED_STDERR_CHARS: Final = 1_024
@@ -165,16 +165,6 @@ class ClientShown(ResponseShape, frozen=True, kw_only=True):
     token_endpoint_auth_method: str
 
 
-class LoginBegun(ResponseShape, frozen=True, kw_only=True):
-    """A login that needs consent."""
-
-    authorization_url: str
-    """The URL to open in a browser."""
-    state: str
-    """The `state` of the redirect that finishes this login."""
-    expires_in_s: int
-
-
 class LoginFinished(ResponseShape, frozen=True, kw_only=True):
     """A finished login: the gateway may use the server."""
 
@@ -195,7 +185,7 @@ _FINISH_ERRORS: Final = (errors.ServerUnavailable, errors.StorageFailed)
 
 
 @post(_LOGIN, "agent", "Begin a login to a server", errors=_BEGIN_ERRORS)
-async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun:
+async def begin_login(control: Control, call: RestCall[LoginSent]) -> PendingLogin:
     """Begin a login, and return the URL at which you consent that the gateway uses the server.
 
     If the server's record has `http.oauth.per_principal`, the login is for you, else for all callers. The
@@ -203,10 +193,9 @@ async def begin_login(control: Control, call: RestCall[LoginSent]) -> LoginBegun
     """
     sent, principal = call.body, call.caller.id
     record = await _find_server(control, call, is_shared=sent.shared)
-    begun = await control.logins.begin(
+    return await control.logins.begin(
         record, principal=principal, redirect_uri=sent.redirect_uri, scopes=sent.scopes
     )
-    return LoginBegun(authorization_url=begun.url, state=begun.state, expires_in_s=LOGIN_S)
 
 
 @post(f"{_LOGIN}/finish", "agent", "Finish a login to a server", errors=_FINISH_ERRORS)

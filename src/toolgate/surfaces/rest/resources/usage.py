@@ -5,7 +5,6 @@ plan to apply.
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, Final
 
 from toolgate.audit.index.activity import Activity
@@ -214,15 +213,6 @@ class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
     """Null: never within the kept audit log."""
 
 
-class UnusedShown(IdleServerShown, frozen=True, kw_only=True):
-    """A tool, prompt or resource that is granted, and was not used."""
-
-    tool: str
-    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
-    tokens: int
-    """Estimated tokens of its definition in each list."""
-
-
 class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     """The least policy for what a task used, and a plan of the change. Nothing has been changed."""
 
@@ -232,7 +222,7 @@ class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     """The time of the oldest kept audit event. Null if no event is kept."""
     calls: int
     kept: list[KeptShown]
-    removed: list[UnusedShown]
+    removed: list[UnusedTool]
     """What callers of the task can reach now and would lose, also by naming servers."""
     tokens_saved: int
     """Tokens saved in each list, for callers without a selection."""
@@ -240,10 +230,6 @@ class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     """The proposed task. Apply it with the id of `plan`."""
     plan: PlanResponse
     warnings: list[str]
-
-
-def _show_unused(found: Iterable[UnusedTool]) -> list[UnusedShown]:
-    return [UnusedShown.of(one.ref, one, tool=one.ref.name, last_used_ms=one.last_ms) for one in found]
 
 
 class HolderShown(ResponseShape, frozen=True, kw_only=True):
@@ -260,7 +246,7 @@ class HolderShown(ResponseShape, frozen=True, kw_only=True):
     unused: int
     unused_tokens: int
     """Estimated tokens of the unused tools in each list."""
-    tools: list[UnusedShown]
+    tools: list[UnusedTool]
     """The first unused tools, by server and name. All of them if the query names one task or key."""
 
 
@@ -322,7 +308,6 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
         since_ms=since_ms,
         audit_begins_ms=found.begins_ms,
         kept=kept,
-        removed=_show_unused(found.removed),
         plan=plan,
     )
 
@@ -356,7 +341,7 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
                 last_used_ms=one.last_ms,
                 granted=one.grant.tools,
                 unused=len(one.grant.unused),
-                tools=_show_unused(one.grant.unused[:most]),
+                tools=one.grant.unused[:most],
             )
             for one in found
         ],
