@@ -39,7 +39,7 @@ ALONGSIDE: Final = {
     "task-runs": ("runs/stock", "Run"),
     "model": ("models/ollama", "Response timeout"),
     "model-edit": ("models/ollama/edit", "What this change would do"),
-    "key": ("keys/ci", "Allowed tasks"),
+    "key": ("keys/ci", "Ceiling"),
     "key-new": ("keys/-/new", "Create key"),
 }
 """Pages of which there is no picture."""
