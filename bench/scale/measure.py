@@ -47,46 +47,7 @@ from toolgate.policy.scope import ScopeLimits  # noqa: E402
 from toolgate.registry.store.engines import open_sqlite_store  # noqa: E402
 from toolgate.telemetry import Metrics  # noqa: E402
 
-WORDS: Final = [
-    "read",
-    "write",
-    "file",
-    "directory",
-    "search",
-    "query",
-    "table",
-    "row",
-    "column",
-    "issue",
-    "branch",
-    "commit",
-    "message",
-    "channel",
-    "user",
-    "calendar",
-    "event",
-    "mail",
-    "send",
-    "list",
-    "create",
-    "page",
-    "invoice",
-    "customer",
-    "order",
-    "payment",
-    "ticket",
-    "report",
-    "metric",
-    "alert",
-    "deploy",
-    "build",
-    "test",
-    "release",
-    "document",
-    "image",
-    "video",
-    "audio",
-]
+WORDS: Final = ["read", "write", "file", "directory", "search", "query", "table", "row", "column", "issue", "branch", "commit", "message", "channel", "user", "calendar", "event", "mail", "send", "list", "create", "page", "invoice", "customer", "order", "payment", "ticket", "report", "metric", "alert", "deploy", "build", "test", "release", "document", "image", "video", "audio"]
 LIMITS: Final = ScopeLimits()
 
 
@@ -162,9 +123,7 @@ async def measure_plan(snapshot: Snapshot) -> None:
             found = await asyncio.to_thread(Planner().plan, snapshot, after, limits=LIMITS)
         assert found[0].reach_removed
         async with measuring("warnings of that change"):
-            await asyncio.to_thread(
-                lambda after=after: (list(find_weakened_guards(snapshot, after)), lint_edits(after, []))
-            )
+            await asyncio.to_thread(lambda after=after: (list(find_weakened_guards(snapshot, after)), lint_edits(after, [])))
 
 
 async def measure_find(gateway: Gateway) -> None:
@@ -172,15 +131,11 @@ async def measure_find(gateway: Gateway) -> None:
     async with measuring("view of everything"):
         view = gateway.view(caller)
     async with measuring("first search"):
-        await gateway.tool_search.search(
-            view, gateway.snapshot, SearchArguments(query="send an invoice to a customer")
-        )
+        await gateway.tool_search.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
     async with measuring("the rest of the index"):
         await gateway.tool_search.settled()
     async with measuring("second search"):
-        await gateway.tool_search.search(
-            view, gateway.snapshot, SearchArguments(query="send an invoice to a customer")
-        )
+        await gateway.tool_search.search(view, gateway.snapshot, SearchArguments(query="send an invoice to a customer"))
 
 
 async def measure_reports(snapshot: Snapshot) -> None:
@@ -204,20 +159,13 @@ async def _report(reports: Any, snapshot: Snapshot) -> None:
     now_ms = int(time.time() * 1e3)
     found = []
     for count, (server_id, offer) in enumerate(snapshot.servers.items(), start=1):
-        lists = check_lists(
-            server_id, tools=[t.raw for t in offer.tools.values()], prompts=(), resources=(), templates=()
-        )
+        lists = check_lists(server_id, tools=[t.raw for t in offer.tools.values()], prompts=(), resources=(), templates=())
         digest = digest_lists(lists)
         definitions = Definitions(
-            server_id=server_id,
-            digest=digest,
-            tools=tuple(tool.raw for tool in offer.tools.values()),
-            at_ms=now_ms,
+            server_id=server_id, digest=digest, tools=tuple(tool.raw for tool in offer.tools.values()), at_ms=now_ms
         )
         await reports.save_definitions(definitions)
-        found.append(
-            ServerReport(server_id=server_id, state="connected", list_state="ready", definitions=digest)
-        )
+        found.append(ServerReport(server_id=server_id, state="connected", list_state="ready", definitions=digest))
         if count % 60 == 0 or count == len(snapshot.servers):
             await reports.save_report(
                 NodeReport(node_id="n", at_ms=int(time.time() * 1e3), servers=tuple(found))
@@ -232,12 +180,8 @@ async def main(servers: int, tools: int, only: str) -> None:
     if "plan" in chosen:
         await measure_plan(snapshot)
     if "find" in chosen:
-        nodes = ReportedServers(
-            MemoryStore(lambda: 0).reports, {}, on_change=lambda _: None, clock_ms=lambda: 0
-        )
-        await measure_find(
-            Gateway(nodes, AuditLog(MemorySink()), metrics=Metrics(), limits=LIMITS, snapshot=snapshot)
-        )
+        nodes = ReportedServers(MemoryStore(lambda: 0).reports, {}, on_change=lambda _: None, clock_ms=lambda: 0)
+        await measure_find(Gateway(nodes, AuditLog(MemorySink()), metrics=Metrics(), limits=LIMITS, snapshot=snapshot))
     if "reports" in chosen:
         await measure_reports(snapshot)
 
