@@ -8,7 +8,7 @@ from toolgate.model.principals import Ceiling, Principal
 from toolgate.model.tasks import Profile, Rollout, Selection, Task
 from toolgate.policy.compose import compose_caller_scopes, compute_key_reach, compute_task_reach
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.learn import GrantUse, UnusedTool, weigh_grant
+from toolgate.policy.learn import UnusedTool, find_unused
 
 REVIEW = Task(
     task_id="review",
@@ -51,10 +51,9 @@ def test_a_key_reaches_what_its_tasks_do_within_its_ceiling() -> None:
 
 def test_a_grant_is_weighed_by_the_tools_that_are_not_used() -> None:
     send = ToolRef("mail", "send")
-    grant = weigh_grant(PLATFORM, REACHED, used=set(refs("git/log")), last_ms={send: 5})
+    unused = find_unused(PLATFORM, REACHED, used=set(refs("git/log")), last_ms={send: 5})
 
-    assert grant == GrantUse(2, (UnusedTool(*send, TOKENS, 5),))
-    assert grant.unused_tokens == TOKENS
+    assert unused == [UnusedTool(*send, TOKENS, 5)]
 
 
 def test_a_caller_reaches_what_its_own_versions_of_profiles_have() -> None:

@@ -3934,10 +3934,10 @@ export interface components {
             entries: components["schemas"]["EntryShown"][];
         };
         /**
-         * HolderShown
+         * HolderGrant
          * @description What a task grants, or a key allows at most, and what is unused.
          */
-        HolderShown: {
+        HolderGrant: {
             /** @enum {string} */
             kind: "key" | "task";
             id: string;
@@ -4378,17 +4378,17 @@ export interface components {
          * @description What one key can reach, and when it was used last.
          */
         KeyUsage: {
-            key_id: string;
-            /** @description When the key was created, or its quotas were set. */
-            changed_at_ms: number;
-            /** @description Its newest kept audit event. Null: there is none. */
-            last_used_ms: number | null;
             /** @description The number of tools that it can reach, in any of its tasks. */
             tools: number;
             /** @description Estimated tokens of the definitions of these tools. */
             tokens: number;
             /** @description Why it can reach no tool. Empty: it can, or it is the key of a node. */
             problem: string;
+            key_id: string;
+            /** @description When the key was created, or its quotas were set. */
+            changed_at_ms: number;
+            /** @description Its newest kept audit event. Null: there is none. */
+            last_used_ms: number | null;
         };
         /**
          * KeyUsageResponse
@@ -4507,6 +4507,17 @@ export interface components {
             login: components["schemas"]["Login"];
         };
         /**
+         * LoginPage
+         * @description The values for a browser login at the issuer: authorization code flow with PKCE (S256).
+         */
+        LoginPage: {
+            issuer: string;
+            /** @description The URL at which the issuer authenticates the user. */
+            authorization_endpoint: string;
+            client_id: string;
+            scope: string;
+        };
+        /**
          * LoginSent
          * @description A login to begin.
          */
@@ -4524,7 +4535,15 @@ export interface components {
          */
         LoginShown: {
             /** @description Null: only keys are accepted. */
-            oidc: components["schemas"]["OidcShown"] | null;
+            oidc: components["schemas"]["LoginPage"] | null;
+        };
+        /**
+         * LoginToken
+         * @description A bearer token for this gateway.
+         */
+        LoginToken: {
+            token: string;
+            expires_in_s: number;
         };
         /**
          * MatchResponse
@@ -4820,17 +4839,6 @@ export interface components {
             /** @description The version of its package. Without a package: `0.0.` and the revision of its record. */
             version: string;
             remotes: components["schemas"]["OfficialRemote"][];
-        };
-        /**
-         * OidcShown
-         * @description The values for a browser login at the issuer: authorization code flow with PKCE (S256).
-         */
-        OidcShown: {
-            issuer: string;
-            /** @description The URL at which the issuer authenticates the user. */
-            authorization_endpoint: string;
-            client_id: string;
-            scope: string;
         };
         /**
          * OverviewResponse
@@ -5986,14 +5994,6 @@ export interface components {
             warnings: string[];
         };
         /**
-         * TokenShown
-         * @description A bearer token for this gateway.
-         */
-        TokenShown: {
-            token: string;
-            expires_in_s: number;
-        };
-        /**
          * TokensOfDay
          * @description The tokens of one day.
          */
@@ -6301,7 +6301,7 @@ export interface components {
             since_ms: number;
             /** @description The time of the oldest kept audit event. Null if no event is kept. */
             audit_begins_ms: number | null;
-            holders: components["schemas"]["HolderShown"][];
+            holders: components["schemas"]["HolderGrant"][];
             /** @description Unused servers, on the first page only. Empty if the query names a task or key. */
             servers: components["schemas"]["IdleServerShown"][];
             warnings: string[];
@@ -7088,7 +7088,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["TokenShown"];
+                    "application/json": components["schemas"]["LoginToken"];
                 };
             };
         };

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from toolgate.audit.index.statements import IndexExtent, ToolUse, UseColumn
 from toolgate.errors import InvalidRecord, InvalidRequest, NotFound
 from toolgate.gateway.auth.identity import principal_of
@@ -19,12 +21,12 @@ from toolgate.govern.changes.commit import PlannedChange, plan_changes
 from toolgate.govern.changes.records import PendingChange, fill_defaults, find_record, show_body
 from toolgate.govern.control import Control
 from toolgate.model.names import MAX_AUDITED_NAME, RESOURCE, ToolRef, kind_of
-from toolgate.model.principals import Ceiling, Principal, QuotaHolder
+from toolgate.model.principals import Ceiling, HolderKind, Principal, QuotaHolder
 from toolgate.model.tasks import Task
 from toolgate.model.tools import Snapshot
 from toolgate.policy.compose import compute_key_reach, compute_task_reach
 from toolgate.policy.layers import TaskPolicy, parse_task_policy
-from toolgate.policy.learn import GrantUse, Lesson, UnusedTool, encode_lesson, learn, weigh_grant
+from toolgate.policy.learn import Lesson, UnusedTool, encode_lesson, find_unused, learn
 from toolgate.policy.plan import TaskChange
 from toolgate.policy.resolve import bind_task
 from toolgate.policy.rules import is_unlisted
@@ -180,12 +182,23 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + more
 
 
-class HolderGrant(NamedTuple):
-    holder: QuotaHolder
-    grant: GrantUse
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderGrant:
+    """What a task grants, or a key allows at most, and what is unused."""
+
+    kind: HolderKind
+    id: str
     calls: int
-    last_ms: int | None
-    """Its last use. None: no known use."""
+    """The number of calls since `since_ms`."""
+    last_used_ms: int | None
+    """Null: never within the kept audit log."""
+    granted: int
+    """The number of granted tools."""
+    unused: int
+    unused_tokens: int
+    """Estimated tokens of the unused tools in each list."""
+    tools: Sequence[UnusedTool]
+    """The first unused tools, by server and name. All of them if the query names one task or key."""
 
 
 class UsageByHolder(NamedTuple):
@@ -231,17 +244,23 @@ def find_holders(snapshot: Snapshot, *, task_id: str | None, key_id: str | None)
 
 
 async def weigh_holders(
-    snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder
-) -> Sequence[HolderGrant]:
+    snapshot: Snapshot, holders: Sequence[QuotaHolder], uses: UsageByHolder, *, max_tools: int | None
+) -> list[HolderGrant]:
     def weigh(holder: QuotaHolder) -> HolderGrant:
         used = uses.of(holder)
         recent = {ref for ref, one in used.items() if one.calls}
         last_ms = {ref: one.last_ms for ref, one in used.items()}
+        reach = _find_reach(snapshot, holder)
+        unused = find_unused(snapshot, reach, used=recent, last_ms=last_ms)
         return HolderGrant(
-            holder,
-            weigh_grant(snapshot, _find_reach(snapshot, holder), used=recent, last_ms=last_ms),
+            kind=holder.kind,
+            id=holder.id,
             calls=sum(one.calls for one in used.values()),
-            last_ms=max(last_ms.values(), default=None),
+            last_used_ms=max(last_ms.values(), default=None),
+            granted=sum(not kind_of(ref.name) for ref in reach),
+            unused=len(unused),
+            unused_tokens=sum(one.tokens for one in unused),
+            tools=unused[:max_tools],
         )
 
     # In a thread: composing all their scopes would block the event loop.
@@ -259,12 +278,13 @@ def find_idle_servers(snapshot: Snapshot, uses: UsageByHolder) -> Sequence[tuple
     return [(one, last_ms.get(one)) for one in sorted(snapshot.servers) if one not in recent]
 
 
-class KeyReach(NamedTuple):
+class KeyReach(msgspec.Struct, frozen=True):
     tools: int
-    """The number of tools that the key can reach, in any of its tasks."""
+    """The number of tools that it can reach, in any of its tasks."""
     tokens: int
+    """Estimated tokens of the definitions of these tools."""
     problem: str
-    """Why it can reach no tool. Empty: it can, or it is of a node."""
+    """Why it can reach no tool. Empty: it can, or it is the key of a node."""
 
 
 def weigh_key(snapshot: Snapshot, key_id: str) -> KeyReach:

@@ -7,7 +7,7 @@ allowed, and those rules are dropped. Tools that were used once and are denied n
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -241,33 +241,17 @@ class UnusedTool:
     """Null: never within the kept audit log."""
 
 
-class GrantUse(NamedTuple):
-    """The tools that a task or key is granted, and the unused ones."""
-
-    tools: int
-    unused: tuple[UnusedTool, ...]
-    """Sorted by server and name."""
-
-    @property
-    def unused_tokens(self) -> int:
-        return sum(one.tokens for one in self.unused)
-
-
-def weigh_grant(
+def find_unused(
     platform: Snapshot,
     reach: Collection[ToolRef],
     *,
     used: Collection[ToolRef],
     last_ms: Mapping[ToolRef, int],
-) -> GrantUse:
-    """The tools of `reach` that are not in `used`. Prompts and resources cost no tokens until a client reads
-    them."""
-    tools = [ref for ref in reach if not kind_of(ref.name)]
-    return GrantUse(
-        tools=len(tools),
-        unused=tuple(
-            UnusedTool(*ref, platform.servers[ref.server_id].tools[ref.name].tokens, last_ms.get(ref))
-            for ref in sorted(tools)
-            if ref not in used
-        ),
-    )
+) -> list[UnusedTool]:
+    """The tools of `reach` that are not in `used`, sorted. Prompts and resources cost no tokens until a
+    client reads them."""
+    return [
+        UnusedTool(*ref, platform.servers[ref.server_id].tools[ref.name].tokens, last_ms.get(ref))
+        for ref in sorted(reach)
+        if not kind_of(ref.name) and ref not in used
+    ]

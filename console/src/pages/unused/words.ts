@@ -2,7 +2,7 @@
 import type { Shapes } from "@/api/client";
 import type { Range } from "@/parts/time-range";
 
-export type Holder = Shapes["HolderShown"];
+export type Holder = Shapes["HolderGrant"];
 export type Looked = Holder["kind"] | "server";
 
 /** As `toolgate unused` has it. */

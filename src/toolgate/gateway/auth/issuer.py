@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Final, NamedTuple, Never
+from typing import Any, Final, Never
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -121,18 +121,21 @@ async def read_metadata(issuer: str, fetcher: Fetcher) -> Mapping[str, Any]:
     return document
 
 
-class LoginToken(NamedTuple):
-    """A token that is valid here, and for how long."""
+@dataclass(frozen=True, slots=True)
+class LoginToken:
+    """A bearer token for this gateway."""
 
     token: str
     expires_in_s: int
 
 
-class LoginPage(NamedTuple):
-    """The issuer's authorization endpoint, and the parameters of a login."""
+@dataclass(frozen=True, slots=True)
+class LoginPage:
+    """The values for a browser login at the issuer: authorization code flow with PKCE (S256)."""
 
     issuer: str
     authorization_endpoint: str
+    """The URL at which the issuer authenticates the user."""
     client_id: str
     scope: str
 

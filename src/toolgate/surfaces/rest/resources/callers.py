@@ -13,6 +13,7 @@ from pydantic import Field
 from toolgate import __version__
 from toolgate.errors import Conflict, InvalidRecord, InvalidRequest, NotFound, StorageFailed, TooManyAttempts
 from toolgate.gateway.auth.identity import hash_key
+from toolgate.gateway.auth.issuer import LoginPage, LoginToken
 from toolgate.govern import integrations
 from toolgate.govern.changes.commit import commit_changes
 from toolgate.govern.changes.permissions import find_record_within
@@ -57,20 +58,10 @@ class MeShown(ResponseShape, frozen=True, kw_only=True):
     """Whether changes of servers, tasks and profiles need the id of their plan."""
 
 
-class OidcShown(ResponseShape, frozen=True, kw_only=True):
-    """The values for a browser login at the issuer: authorization code flow with PKCE (S256)."""
-
-    issuer: str
-    authorization_endpoint: str
-    """The URL at which the issuer authenticates the user."""
-    client_id: str
-    scope: str
-
-
 class LoginShown(ResponseShape, frozen=True, kw_only=True):
     """The ways to log in without a key."""
 
-    oidc: OidcShown | None
+    oidc: LoginPage | None
     """Null: only keys are accepted."""
 
 
@@ -82,13 +73,6 @@ class CodeSent(StrictBody):
     """The PKCE code verifier (RFC 7636)."""
     redirect_uri: Text
     """The redirect URI of the authorization request: `/console/login` of this gateway."""
-
-
-class TokenShown(ResponseShape, frozen=True, kw_only=True):
-    """A bearer token for this gateway."""
-
-    token: str
-    expires_in_s: int
 
 
 LOGIN: Final = "/api/v1/login"
@@ -111,12 +95,11 @@ async def show_me(control: Control, call: RestCall[None]) -> MeShown:
 @get(LOGIN, ANYONE, "Show how to log in with a browser")
 async def show_login(control: Control, _call: RestCall[None]) -> LoginShown:
     """The issuer for a login with a browser instead of a key."""
-    page = await control.oidc_login.describe()
-    return LoginShown(oidc=None if page is None else OidcShown.of(page))
+    return LoginShown(oidc=await control.oidc_login.describe())
 
 
 @post(LOGIN, ANYONE, "Log in with a browser", errors=(NotFound,))
-async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
+async def log_in(control: Control, call: RestCall[CodeSent]) -> LoginToken:
     """Exchange an authorization code of the issuer for a token that this gateway accepts."""
     # The code was sent to this console, under the host of the request; a proxy may add TLS.
     own = {call.base_url, call.base_url.replace("http://", "https://", 1)}
@@ -126,10 +109,9 @@ async def log_in(control: Control, call: RestCall[CodeSent]) -> TokenShown:
     if sent.redirect_uri not in {url + CONSOLE_LOGIN_PATH for url in own}:
         problem = f"`redirect_uri` must be `{CONSOLE_LOGIN_PATH}` of this gateway"
         raise InvalidRequest(problem, hint="open the console at the URL in the setting `public_url`")
-    earned = await control.oidc_login.redeem(
+    return await control.oidc_login.redeem(
         sent.code, code_verifier=sent.code_verifier, redirect_uri=sent.redirect_uri
     )
-    return TokenShown.of(earned)
 
 
 _OWN: Final = "/api/v1/me/integrations"

@@ -232,24 +232,6 @@ class LearnResponse(ResponseShape, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class HolderShown(ResponseShape, frozen=True, kw_only=True):
-    """What a task grants, or a key allows at most, and what is unused."""
-
-    kind: HolderKind
-    id: str
-    calls: int
-    """The number of calls since `since_ms`."""
-    last_used_ms: int | None
-    """Null: never within the kept audit log."""
-    granted: int
-    """The number of granted tools."""
-    unused: int
-    unused_tokens: int
-    """Estimated tokens of the unused tools in each list."""
-    tools: list[UnusedTool]
-    """The first unused tools, by server and name. All of them if the query names one task or key."""
-
-
 class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
     """Unused grants, by task and key."""
 
@@ -258,7 +240,7 @@ class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
     since_ms: int
     audit_begins_ms: int | None
     """The time of the oldest kept audit event. Null if no event is kept."""
-    holders: list[HolderShown]
+    holders: list[least_privilege.HolderGrant]
     servers: list[IdleServerShown]
     """Unused servers, on the first page only. Empty if the query names a task or key."""
     warnings: list[str]
@@ -327,30 +309,19 @@ async def list_unused(control: Control, call: RestCall[None]) -> UnusedResponse:
     uses = await least_privilege.read_usage(control, since_ms=_parse_since(control, call, UNUSED_DAYS))
     is_one = task_id is not None or key_id is not None
     most = None if is_one else MAX_NAMED
-    found = await least_privilege.weigh_holders(snapshot, shown, uses)
+    found = await least_privilege.weigh_holders(snapshot, shown, uses, max_tools=most)
     servers = [] if is_one or page.after else least_privilege.find_idle_servers(snapshot, uses)[:MAX_SERVERS]
     return UnusedResponse.of(
         uses,
         revision=snapshot.revision,
         audit_begins_ms=uses.begins_ms,
-        holders=[
-            HolderShown.of(
-                one.holder,
-                one.grant,
-                one,
-                last_used_ms=one.last_ms,
-                granted=one.grant.tools,
-                unused=len(one.grant.unused),
-                tools=one.grant.unused[:most],
-            )
-            for one in found
-        ],
+        holders=found,
         servers=[IdleServerShown(server_id=one, last_used_ms=last_ms) for one, last_ms in servers],
         next_cursor=next_cursor,
     )
 
 
-class KeyUsage(ResponseShape, frozen=True, kw_only=True):
+class KeyUsage(least_privilege.KeyReach, ResponseShape, frozen=True, kw_only=True):
     """What one key can reach, and when it was used last."""
 
     key_id: str
@@ -358,12 +329,6 @@ class KeyUsage(ResponseShape, frozen=True, kw_only=True):
     """When the key was created, or its quotas were set."""
     last_used_ms: int | None
     """Its newest kept audit event. Null: there is none."""
-    tools: int
-    """The number of tools that it can reach, in any of its tasks."""
-    tokens: int
-    """Estimated tokens of the definitions of these tools."""
-    problem: str
-    """Why it can reach no tool. Empty: it can, or it is the key of a node."""
 
 
 class KeyUsageResponse(ResponseShape, frozen=True, kw_only=True):
