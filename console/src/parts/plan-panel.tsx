@@ -2,7 +2,7 @@
 import { Alert, Badge, Card, Group, List, Stack, Text } from "@mantine/core";
 import type { Shapes } from "@/api/client";
 import { FieldDiff } from "./diff-view";
-import { blindTasks, newTasks } from "./plan-words";
+import { blindTasks, newServerWords, newTasks } from "./plan-words";
 import { Prose } from "./prose";
 import { Untrusted } from "./untrusted";
 import { spoken } from "./use-plan";
@@ -12,7 +12,13 @@ type Plan = Shapes["PlanResponse"];
 /** More tools than this of one kind are counted, not listed. */
 const MOST = 40;
 
-export function PlanPanel({ plan }: { readonly plan: Plan }) {
+interface PlanPanelProps {
+  readonly plan: Plan;
+  /** How many tools of a new server are ticked, if that is known. */
+  readonly offered?: number;
+}
+
+export function PlanPanel({ plan, offered }: PlanPanelProps) {
   return (
     <Stack gap="md">
       <Warnings warnings={plan.warnings} />
@@ -30,7 +36,7 @@ export function PlanPanel({ plan }: { readonly plan: Plan }) {
           {change.operation === "changed" ? <FieldDiff fields={change.fields} /> : null}
         </Stack>
       ))}
-      <TaskPlans plan={plan} />
+      <TaskPlans plan={plan} offered={offered} />
     </Stack>
   );
 }
@@ -66,10 +72,11 @@ function BlindTasks({ ids }: { readonly ids: readonly string[] }) {
   ));
 }
 
-function TaskPlans({ plan }: { readonly plan: Plan }) {
+function TaskPlans({ plan, offered }: PlanPanelProps) {
   const added = newTasks(plan);
   const blind = blindTasks(plan);
   const others = plan.unchanged - blind.length;
+  const brought = newServerWords(plan, offered);
   return (
     <Stack gap="xs">
       <BlindTasks ids={blind} />
@@ -99,11 +106,16 @@ function TaskPlans({ plan }: { readonly plan: Plan }) {
           ) : null}
         </Card>
       ))}
+      {brought === "" ? null : <Text>{brought}</Text>}
       <Text c="dimmed" size="sm">
-        {blind.length === 0 && plan.tasks.length === 0
-          ? "No task is affected."
-          : `${others} other ${others === 1 ? "task is" : "tasks are"} not affected.`}
-        {plan.unlisted.length > 0 ? " The tools of new servers are unknown until they connect." : ""}
+        {brought !== "" && plan.tasks.length === 0
+          ? null
+          : blind.length === 0 && plan.tasks.length === 0
+            ? "No task is affected."
+            : `${others} other ${others === 1 ? "task is" : "tasks are"} not affected.`}
+        {plan.unlisted.length > 0 && brought === ""
+          ? " The tools of new servers are unknown until they connect."
+          : ""}
       </Text>
     </Stack>
   );

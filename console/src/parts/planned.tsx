@@ -7,6 +7,8 @@ import { useWriting } from "./use-writing";
 
 interface PlannedProps {
   readonly change: Change | Return;
+  /** How many tools of a new server are ticked, if that is known. */
+  readonly offered?: number;
   /** Gets the id of the plan that was shown. */
   readonly write: (plan: string) => Promise<{ readonly warnings: readonly string[] }>;
   readonly onWritten: () => void;
@@ -16,14 +18,14 @@ interface PlannedProps {
   readonly no: string;
 }
 
-export function Planned({ change, write, onWritten, onClose, yes, no }: PlannedProps) {
+export function Planned({ change, offered, write, onWritten, onClose, yes, no }: PlannedProps) {
   const plan = usePlan(change);
   const writing = useWriting({ kind: change.kind, write, onWritten });
   return (
     <Loaded query={plan} what="Computing the plan">
       {(shown) => (
         <Stack>
-          <PlanPanel plan={shown} />
+          <PlanPanel plan={shown} offered={offered} />
           {writing.isError ? <Failure error={writing.error} /> : null}
           <Group justify="flex-end">
             <Button variant="default" onClick={onClose}>

@@ -7,6 +7,7 @@ import { FormFields } from "./form-fields";
 import { JsonField } from "./json-field";
 import { problemAt, unplaced } from "./problems";
 import { Review } from "./review";
+import type { Body } from "./server-form";
 import styles from "./servers.module.css";
 import { Trial } from "./trial";
 import { type Saved, useEditor } from "./use-editor";
@@ -14,6 +15,8 @@ import { type Saved, useEditor } from "./use-editor";
 interface EditorProps {
   /** The stored record; null: the server is new. */
   readonly saved: Saved | null;
+  /** What the fields of a new server hold at first. */
+  readonly typed?: Body;
   readonly onSaved: (serverId: string) => void;
 }
 
@@ -22,8 +25,8 @@ function focusProblem(form: HTMLFormElement): void {
   form.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
 }
 
-export function Editor({ saved, onSaved }: EditorProps) {
-  const editor = useEditor(saved);
+export function Editor({ saved, typed, onSaved }: EditorProps) {
+  const editor = useEditor(saved, typed);
   const isAdmin = useMay("admin");
   const isNew = saved === null;
   const problem = (path: string) => problemAt(editor.shownProblems, path);

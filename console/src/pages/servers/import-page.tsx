@@ -1,25 +1,19 @@
 /** Import of other programs' servers: paste a configuration, review it, store it. */
 import { Button, Group, Select, Stack, Textarea } from "@mantine/core";
-import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
-import { useNavigate } from "react-router";
-import { api, take } from "@/api/client";
 import { useMay } from "@/api/me";
-import { LeaveGuard, SAVED } from "@/parts/leave-guard";
+import { LeaveGuard } from "@/parts/leave-guard";
 import { PageHead } from "@/parts/page-head";
-import { Empty, Failure } from "@/parts/states";
+import { Empty } from "@/parts/states";
 import { WordsField } from "./fields";
 import { FilePicker, useDropped } from "./file-picker";
-import { ImportPreview } from "./import-preview";
-import { type Format, type ImportResponse, wanted } from "./imports";
+import { ImportReview } from "./import-review";
+import type { Format } from "./imports";
 
-/** All that decides what an import does. */
 interface Asked {
   readonly content: string;
   readonly format: Format;
-  readonly allowed_tools: readonly string[];
-  readonly only: readonly string[] | null;
+  readonly allowed: readonly string[];
 }
 
 const FORMATS: readonly { value: Format; label: string }[] = [
@@ -29,22 +23,6 @@ const FORMATS: readonly { value: Format; label: string }[] = [
   { value: "docker", label: "Docker MCP gateway catalog" },
   { value: "registry", label: "Toolgate records" },
 ];
-
-function send(asked: Asked, plan: string | null): Promise<ImportResponse> {
-  return take(
-    api.POST("/admin/api/mcp/servers/import", {
-      params: { header: plan === null ? undefined : { "Toolgate-Plan": plan } },
-      body: {
-        content: asked.content,
-        format: asked.format,
-        allowed_tools: [...asked.allowed_tools],
-        only: asked.only === null ? null : [...asked.only],
-        skip_invalid: true,
-        dry_run: plan === null,
-      },
-    }),
-  );
-}
 
 export function ImportPage() {
   if (!useMay("admin"))
@@ -58,59 +36,30 @@ export function ImportPage() {
       <PageHead
         title="Import servers"
         about="Paste the configuration of Claude, Cursor, VS Code, Windsurf or a registry. You review the plan before anything is stored."
+        guide="how-to/import-and-export"
       />
       <Importer />
     </>
   );
 }
 
-function useImport() {
-  const queries = useQueryClient();
-  const navigate = useNavigate();
-  const [asked, setAsked] = useState<Asked>({ content: "", format: "auto", allowed_tools: [], only: null });
-  const [left, setLeft] = useState<ReadonlySet<string>>(new Set());
-  // Kept while the plan is computed again, so that users keep their place.
-  const [seen, setSeen] = useState<{ answer: ImportResponse; asked: Asked } | null>(null);
-  const look = useMutation({
-    mutationFn: (now: Asked) => send(now, null),
-    onSuccess: (answer, now) => setSeen({ answer, asked: now }),
-  });
-  const apply = useMutation({
-    mutationFn: (plan: string) => send(asked, plan),
-    onSuccess: (answer) => {
-      const number = answer.changes.length;
-      notifications.show({
-        message: number === 1 ? "1 server was stored." : `${number} servers were stored.`,
-      });
-      void navigate("/servers", { state: SAVED });
-      void queries.invalidateQueries({ queryKey: ["server"] });
-    },
-  });
-  const pick = (next: ReadonlySet<string>) => {
-    const now = { ...asked, only: wanted(seen?.answer, next) };
-    setLeft(next);
-    setAsked(now);
-    look.mutate(now);
-  };
-  const change = (changed: Partial<Asked>) => {
-    setLeft(new Set());
-    apply.reset();
-    setAsked({ ...asked, ...changed, only: null });
-  };
-  return { asked, left, seen, look, apply, pick, change };
-}
-
 function Importer() {
-  const { asked, left, seen, look, apply, pick, change } = useImport();
+  const [asked, setAsked] = useState<Asked>({ content: "", format: "auto", allowed: [] });
+  const [shown, setShown] = useState<Asked | null>(null);
+  const [isDone, setDone] = useState(false);
+  const change = (changed: Partial<Asked>) => {
+    setAsked({ ...asked, ...changed });
+    setDone(false);
+  };
   const dropping = useDropped((content) => change({ content }));
-  const isCurrent = seen?.asked === asked;
+  const isCurrent = shown === asked;
   return (
     <Stack>
       <form
         aria-label="Import"
         onSubmit={(event) => {
           event.preventDefault();
-          look.mutate(asked);
+          setShown(asked);
         }}
       >
         <Stack>
@@ -123,8 +72,8 @@ function Importer() {
             onDrop={dropping.onDrop}
             onDragOver={(event) => event.preventDefault()}
             autosize
-            minRows={10}
-            maxRows={24}
+            minRows={isDone ? 2 : 10}
+            maxRows={isDone ? 2 : 24}
             classNames={{ input: "mono" }}
             spellCheck={false}
             placeholder={'{ "mcpServers": { "files": { "command": "npx", "args": ["-y", "…"] } } }'}
@@ -141,8 +90,8 @@ function Importer() {
             />
             <WordsField
               label="Allowed tools"
-              value={asked.allowed_tools}
-              onChange={(allowed_tools) => change({ allowed_tools })}
+              value={asked.allowed}
+              onChange={(allowed) => change({ allowed })}
               placeholder="None for new servers by default; * allows all"
             />
           </Group>
@@ -152,26 +101,21 @@ function Importer() {
               type="submit"
               variant={isCurrent ? "default" : "filled"}
               disabled={asked.content.trim() === ""}
-              loading={look.isPending}
             >
               Preview
             </Button>
           </Group>
         </Stack>
       </form>
-      {look.isError ? <Failure error={look.error} /> : null}
-      {seen ? (
-        <ImportPreview
-          answer={seen.answer}
-          left={left}
-          onLeave={pick}
-          isCurrent={isCurrent && !look.isPending}
-          isPending={apply.isPending}
-          onApply={(plan) => apply.mutate(plan)}
+      {shown !== null && isCurrent ? (
+        <ImportReview
+          content={shown.content}
+          format={shown.format}
+          allowed={shown.allowed}
+          onDone={() => setDone(true)}
         />
       ) : null}
-      {apply.isError ? <Failure error={apply.error} onRetry={() => look.mutate(asked)} /> : null}
-      <LeaveGuard isDirty={asked.content.trim() !== ""} />
+      <LeaveGuard isDirty={asked.content.trim() !== "" && !isDone} />
     </Stack>
   );
 }

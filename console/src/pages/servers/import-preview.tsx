@@ -1,13 +1,17 @@
 /** What an import would do: with each definition, and to every task. */
 import { Badge, Button, Card, Checkbox, Group, Stack, Text, Title } from "@mantine/core";
 import { type Column, DataTable } from "@/parts/data-table";
+import { FieldDiff } from "@/parts/diff-view";
 import { PlanPanel } from "@/parts/plan-panel";
+import { Prose } from "@/parts/prose";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
 import { type Found, type ImportResponse, toFound } from "./imports";
 
 interface ImportPreviewProps {
   readonly answer: ImportResponse;
+  /** The dry run of everything. */
+  readonly whole: ImportResponse;
   /** The IDs that are not selected. */
   readonly left: ReadonlySet<string>;
   readonly onLeave: (left: ReadonlySet<string>) => void;
@@ -26,7 +30,7 @@ const COLOURS: Readonly<Record<Found["outcome"], string>> = {
 };
 const WORDS: Readonly<Record<Found["outcome"], string>> = {
   added: "add",
-  changed: "change",
+  changed: "replace",
   same: "unchanged",
   skipped: "skipped",
   refused: "cannot be imported",
@@ -55,7 +59,16 @@ function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string
     {
       key: "name",
       title: "Server",
-      show: (one) => <Untrusted text={one.name} mono />,
+      show: (one) => (
+        <>
+          <Untrusted text={one.name} mono />
+          {one.was === "" ? null : (
+            <Text size="sm" c="dimmed" component="div">
+              in the file: <Untrusted text={one.was} />
+            </Text>
+          )}
+        </>
+      ),
       sortBy: (one) => one.name,
     },
     {
@@ -69,8 +82,18 @@ function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string
           </Badge>
           {one.reason ? (
             <Text size="sm" component="div">
-              <Untrusted text={one.reason} />
+              <Prose text={one.reason} />
             </Text>
+          ) : null}
+          {one.replaced.length > 0 ? (
+            <>
+              <Text size="sm">
+                {one.outcome === "changed"
+                  ? "Replaces the stored record:"
+                  : "A server with this ID exists. Tick it to replace its record:"}
+              </Text>
+              <FieldDiff fields={one.replaced} />
+            </>
           ) : null}
         </Stack>
       ),
@@ -78,7 +101,13 @@ function columnsOf(left: ReadonlySet<string>, onLeave: (left: ReadonlySet<string
   ];
 }
 
-export function ImportPreview({ answer, left, onLeave, isCurrent, isPending, onApply }: ImportPreviewProps) {
+/** The plan says so itself, and the result leads to the choice. */
+function isOfTools(warning: string): boolean {
+  return warning.startsWith("no tools are allowed of ");
+}
+
+export function ImportPreview(props: ImportPreviewProps) {
+  const { answer, whole, left, onLeave, isCurrent, isPending, onApply } = props;
   const { plan, effect } = answer;
   const number = answer.changes.length;
   const label = number === 1 ? "Import 1 server" : `Import ${number} servers`;
@@ -88,14 +117,15 @@ export function ImportPreview({ answer, left, onLeave, isCurrent, isPending, onA
         <Title order={2} size="h4">
           Plan
         </Title>
-        {isCurrent ? null : <Text c="dimmed">The input changed. Preview it again.</Text>}
         <DataTable
           label="Definitions"
-          rows={toFound(answer, left)}
+          rows={toFound(answer, left, whole)}
           columns={columnsOf(left, onLeave)}
           keyOf={(one) => `${one.canBePicked} ${one.name}`}
         />
-        {effect ? <PlanPanel plan={{ ...effect, warnings: answer.warnings }} /> : null}
+        {effect ? (
+          <PlanPanel plan={{ ...effect, warnings: answer.warnings.filter((one) => !isOfTools(one)) }} />
+        ) : null}
         <Group justify="flex-end">
           <Button
             disabled={!isCurrent || number === 0 || plan === null}

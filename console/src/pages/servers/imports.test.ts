@@ -15,6 +15,7 @@ const ANSWER: ImportResponse = {
   warnings: [],
   plan: "p",
   effect: null,
+  records: [],
 };
 
 test("each definition has one outcome, those that could not be read included", () => {

@@ -11,6 +11,7 @@ function server(server_id: string, more: Partial<Server> = {}): Server {
     health: null,
     nodes: [],
     login: null,
+    offer: null,
   };
   return { ...bare, ...more } as Server;
 }
@@ -36,10 +37,10 @@ const SERVERS = [
 
 test("a row shows the health of a server, and the last error only while it lasts", () => {
   const rows = toRows(SERVERS, undefined);
-  expect(rows.map((one) => [one.state, one.lastError, one.calls])).toEqual([
+  expect(rows.map((one) => [one.status.words, one.status.cause, one.calls])).toEqual([
     ["connected", "", null],
-    ["down", "no route", null],
-    ["down", "gone", null],
+    ["failed", "no route", null],
+    ["failed", "gone", null],
   ]);
 });
 

@@ -1,13 +1,18 @@
-/** The form of a new server. */
+/** A new server: in one field, or in the form of every field. */
+import { useState } from "react";
 import { useNavigate } from "react-router";
 import { useMay } from "@/api/me";
 import { SAVED } from "@/parts/leave-guard";
 import { PageHead } from "@/parts/page-head";
 import { Empty } from "@/parts/states";
+import { AddServer } from "./add-server";
 import { Editor } from "./editor";
+import { BLANK, type Body } from "./server-form";
 
 export function NewServer() {
   const navigate = useNavigate();
+  const [known, setKnown] = useState<Body | null>(null);
+  const onSaved = (serverId: string) => navigate(`/servers/${serverId}`, { state: SAVED });
   if (!useMay("admin"))
     return (
       <Empty title="Only admins can add servers">
@@ -17,7 +22,11 @@ export function NewServer() {
   return (
     <>
       <PageHead title="New server" about="An MCP server that this gateway starts or connects to." />
-      <Editor saved={null} onSaved={(serverId) => navigate(`/servers/${serverId}`, { state: SAVED })} />
+      {known === null ? (
+        <AddServer onSaved={onSaved} onAllSettings={(body) => setKnown(body ?? BLANK)} />
+      ) : (
+        <Editor saved={null} typed={known} onSaved={onSaved} />
+      )}
     </>
   );
 }

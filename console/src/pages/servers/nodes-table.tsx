@@ -1,5 +1,6 @@
 /** One server on every node that reports it. */
 import { Card, Table, Title } from "@mantine/core";
+import { Prose } from "@/parts/prose";
 import { StateBadge } from "@/parts/server-state";
 import { ago, count, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -36,7 +37,7 @@ export function Nodes({ nodes }: { readonly nodes: Server["nodes"] }) {
                 <Table.Td>{count(node.tools)}</Table.Td>
                 <Table.Td>{count(node.restarts)}</Table.Td>
                 <Table.Td>
-                  <Untrusted text={node.last_error} />
+                  <Prose text={node.last_error} />
                 </Table.Td>
               </Table.Tr>
             ))}

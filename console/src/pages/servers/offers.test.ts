@@ -15,6 +15,7 @@ const PREVIEW: Preview = {
       description: "Shows commits.",
       digest: "d",
       tokens: 5,
+      effects: [],
       allowed: true,
       layer: "platform",
       reason: null,

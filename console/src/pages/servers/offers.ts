@@ -11,6 +11,7 @@ export interface Offer {
   readonly description: string;
   readonly digest: string;
   readonly tokens: number | null;
+  readonly effects: readonly string[];
   readonly allowed: boolean;
   readonly layer: Preview["tools"][number]["layer"];
   readonly reason: Preview["tools"][number]["reason"];
@@ -30,6 +31,7 @@ export function toOffers(preview: Preview): Offer[] {
     description: "",
     digest: "",
     tokens: null,
+    effects: [],
     allowed,
     layer,
     reason,

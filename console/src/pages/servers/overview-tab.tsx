@@ -2,12 +2,12 @@
 import { Alert, Button, Card, Group, SimpleGrid, Stack, Table, Text, Title } from "@mantine/core";
 import { IconRefresh } from "@tabler/icons-react";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
-import { Link } from "react-router";
+import { type ReactNode, useEffect } from "react";
+import { Link, useLocation } from "react-router";
 import { api, type Shapes, take } from "@/api/client";
 import { useMay } from "@/api/me";
 import { CodeBlock } from "@/parts/copy";
-import { StateBadge } from "@/parts/server-state";
+import { Prose } from "@/parts/prose";
 import { Failure } from "@/parts/states";
 import { ago, count, duration, moment } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
@@ -16,35 +16,30 @@ import { LoginState } from "./login-card";
 import { Nodes } from "./nodes-table";
 import { dayQuery } from "./queries";
 import type { Server } from "./server-form";
+import { sentence, statusOf } from "./server-status";
 import { shellLine, shownValue } from "./shell-line";
 
+/** A link to the output leads there, once it is shown. */
+function useOutput(): void {
+  const { hash } = useLocation();
+  useEffect(() => {
+    if (hash === "#output") document.getElementById("output")?.scrollIntoView();
+  }, [hash]);
+}
+
 export function OverviewTab({ server }: { readonly server: Server }) {
+  useOutput();
   const { health } = server;
-  const isWrong = health?.state === "down" || health?.state === "degraded";
   return (
     <Stack>
-      {health && isWrong && health.last_error ? (
-        <Alert color={health.state === "down" ? "red" : "orange"} title="Last error">
-          <Untrusted text={health.last_error} />
-          {health.hint ? (
-            <Text size="sm" mt="xs">
-              <Untrusted text={health.hint} />
-            </Text>
-          ) : null}
-        </Alert>
-      ) : null}
-      {health?.state === "starting" && health.hint ? (
-        <Alert color="yellow" title="Starting">
-          <Untrusted text={health.hint} />
-        </Alert>
-      ) : null}
+      <Cause server={server} />
       <SimpleGrid cols={{ base: 1, md: 2 }}>
         <HealthCard server={server} />
         <ReachCard server={server} />
       </SimpleGrid>
       {server.nodes.length > 0 ? <Nodes nodes={server.nodes} /> : null}
       {health?.stderr_tail ? (
-        <Section title="Last lines of stderr">
+        <Section title="Output on stderr" id="output">
           <CodeBlock text={health.stderr_tail} label="stderr" />
         </Section>
       ) : null}
@@ -52,9 +47,34 @@ export function OverviewTab({ server }: { readonly server: Server }) {
   );
 }
 
-function Section({ title, children }: { readonly title: string; readonly children: ReactNode }) {
+/** Why it does not work, and what to do about it. */
+function Cause({ server }: { readonly server: Server }) {
+  const { key, cause, hint, tone, words } = statusOf(server);
+  if (cause === "" || key === "login") return null;
+  const title = key === "down" ? "It does not start" : key === "degraded" ? "It failed" : words;
   return (
-    <Card withBorder>
+    <Alert color={tone === "bad" ? "red" : "orange"} title={title}>
+      <Prose text={sentence(cause)} />
+      {hint ? (
+        <Text size="sm" mt="xs" component="div">
+          <Prose text={sentence(hint)} />
+        </Text>
+      ) : null}
+    </Alert>
+  );
+}
+
+function Section({
+  title,
+  id,
+  children,
+}: {
+  readonly title: string;
+  readonly id?: string;
+  readonly children: ReactNode;
+}) {
+  return (
+    <Card withBorder id={id}>
       <Title order={2} size="h5" mb="sm">
         {title}
       </Title>
@@ -112,20 +132,19 @@ function HealthFacts({
 }) {
   const day = useQuery(dayQuery).data?.find((one) => one.server_id === server.server_id);
   const facts: [string, ReactNode][] = [
-    ["State", <StateBadge key="state" state={health.state} />],
     ["Since", health.since_ms ? `${ago(health.since_ms)}, ${moment(health.since_ms)}` : "–"],
-    ["Tools", <ToolCount key="tools" server={server} health={health} />],
     ["Calls", `${count(health.calls)}, ${health.in_flight} in flight, ${health.queued} queued`],
     ["Last 24 h", day ? `${count(day.calls)} calls, ${count(day.errors)} failed` : "–"],
     ["p50, p95", day ? `${speed(day.p50_ms)}, ${speed(day.p95_ms)}` : "–"],
     ["Restarts", count(health.restarts)],
+    ...quarantineFact(server, health),
     ["Tools listed", listedAt(health)],
     ["Last listing took", health.last_list_ms === null ? "–" : duration(health.last_list_ms)],
     ["Protocol", health.version ? <Untrusted key="mcp" text={`MCP ${health.version}`} /> : "–"],
     ["Process", health.pid === null ? "–" : String(health.pid)],
     ["Sessions", server.sharing === "per_session" ? `${health.session_links} open` : "shared"],
   ];
-  return <Facts facts={facts} />;
+  return <Facts facts={facts.filter(([, value]) => value !== "–")} />;
 }
 
 /** When the server itself last listed its tools. A disconnected server may offer others meanwhile. */
@@ -139,14 +158,16 @@ function speed(ms: number | null): string {
   return ms === null ? "–" : duration(ms);
 }
 
-function ToolCount({ server, health }: { readonly server: Server; readonly health: Shapes["ServerHealth"] }) {
-  if (health.quarantined === 0) return count(health.tools);
-  return (
-    <>
-      {count(health.tools)},{" "}
-      <Link to={`/pins/${server.server_id}`}>{count(health.quarantined)} quarantined</Link>
-    </>
-  );
+function quarantineFact(server: Server, { quarantined }: Shapes["ServerHealth"]): [string, ReactNode][] {
+  if (quarantined === 0) return [];
+  return [
+    [
+      "Quarantined",
+      <Link key="quarantined" to={`/pins/${server.server_id}`}>
+        {quarantined === 1 ? "1 definition" : `${count(quarantined)} definitions`}
+      </Link>,
+    ],
+  ];
 }
 
 function Facts({ facts }: { readonly facts: readonly [string, ReactNode][] }) {

@@ -61,9 +61,16 @@ function pairProblems(path: string, rows: readonly Pair[], fold: (key: string) =
   });
 }
 
+/** Why `id` cannot be that of a server; empty: it can. */
+export function idProblem(id: string): string {
+  if (id === "") return "enter an ID";
+  return id.length <= 40 && SERVER_ID.test(id) ? "" : ID_RULE;
+}
+
 function idProblems(id: string): Problem[] {
-  if (id === "") return [missing("server_id", "enter an ID")];
-  return id.length <= 40 && SERVER_ID.test(id) ? [] : [{ field: "server_id", problem: ID_RULE }];
+  const problem = idProblem(id);
+  if (id === "") return [missing("server_id", problem)];
+  return problem === "" ? [] : [{ field: "server_id", problem }];
 }
 
 function launchProblems(form: ServerForm): Problem[] {

@@ -11,17 +11,20 @@ interface ReviewProps {
   readonly change: Change | null;
   /** The ETag that the change is based on; null: the server is new. */
   readonly etag: string | null;
+  /** How many tools of a new server are ticked. Undefined: they are not known. */
+  readonly offered?: number;
   readonly onClose: () => void;
   readonly onSaved: (serverId: string) => void;
 }
 
-export function Review({ change, etag, onClose, onSaved }: ReviewProps) {
+export function Review({ change, etag, offered, onClose, onSaved }: ReviewProps) {
   const title = etag === null ? "Add this server" : "Save these changes";
   return (
     <Modal opened={change !== null} onClose={onClose} title={title} size="xl">
       {change ? (
         <Planned
           change={change}
+          offered={offered}
           write={(plan) => write(change, etag, plan)}
           onWritten={() => onSaved(change.id)}
           onClose={onClose}

@@ -74,7 +74,7 @@ const KNOWN = new Set([
   ],
   ...["approval_policy", "budgets", "tags", "category", "enabled", "sharing", "idle_timeout_s", "prewarm"],
   ...["start_timeout_s", "list_ttl_s"],
-  ...["redaction", "package", "revision", "updated_at_ms", "health", "nodes", "login"],
+  ...["redaction", "package", "revision", "updated_at_ms", "health", "nodes", "login", "offer"],
 ]);
 
 function pairs<Value extends string>(table: Readonly<Record<string, Value>> | undefined): Pair<Value>[] {

@@ -10,13 +10,14 @@ import { ConfirmDelete } from "@/parts/confirm-delete";
 import { HistoryPanel } from "@/parts/history-panel";
 import { SAVED } from "@/parts/leave-guard";
 import { PageHead } from "@/parts/page-head";
-import { StateBadge, standing } from "@/parts/server-state";
 import { Loaded } from "@/parts/states";
 import { Untrusted } from "@/parts/untrusted";
 import { Editor } from "./editor";
 import { OverviewTab } from "./overview-tab";
 import { serverQuery } from "./queries";
 import type { Server } from "./server-form";
+import { offerOf, statusOf } from "./server-status";
+import { NextAction, OfferLine, StateWords } from "./server-words";
 import { ToolsTab } from "./tools-tab";
 
 const TABS = ["overview", "tools", "history", "edit"] as const;
@@ -47,6 +48,7 @@ function Content({ server, etag }: { readonly server: Server; readonly etag: str
   return (
     <>
       <PageHead title={server.display_name || server.server_id} about={<About server={server} />}>
+        <NextAction server={server} isFilled />
         {mayWrite ? <Delete server={server} etag={etag} /> : null}
       </PageHead>
       <Tabs
@@ -65,7 +67,7 @@ function Content({ server, etag }: { readonly server: Server; readonly etag: str
           <OverviewTab server={server} />
         </Tabs.Panel>
         <Tabs.Panel value="tools">
-          <ToolsTab server={server} />
+          <ToolsTab server={server} etag={etag} />
         </Tabs.Panel>
         <Tabs.Panel value="history">
           <HistoryPanel kind="server" id={server.server_id} />
@@ -79,10 +81,12 @@ function Content({ server, etag }: { readonly server: Server; readonly etag: str
 }
 
 function About({ server }: { readonly server: Server }) {
+  const offer = offerOf(server);
   return (
     <Group gap="xs" component="span">
-      <StateBadge state={standing(server).state} />
-      <Untrusted text={server.server_id} mono />
+      <StateWords status={statusOf(server)} />
+      {offer === null ? null : <OfferLine offer={offer} />}
+      {server.display_name ? <Untrusted text={server.server_id} mono /> : null}
       {server.category ? <Untrusted text={server.category} /> : null}
       {(server.tags ?? []).map((tag) => (
         <Badge key={tag} size="sm" variant="default" tt="none" component="span">

@@ -1,16 +1,19 @@
 /** What a server lists: its names at the endpoints, and whether it is allowed. */
-import { Alert, Badge, Drawer, Group, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
+import { Alert, Badge, Button, Drawer, Group, Select, Stack, Switch, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { Link, useSearchParams } from "react-router";
+import { useMay } from "@/api/me";
 import { tasksQuery } from "@/api/records";
 import { Copy } from "@/parts/copy";
 import { type Column, DataTable } from "@/parts/data-table";
+import { Prose } from "@/parts/prose";
 import { REASON_WORDS } from "@/parts/reasons";
 import { Empty, Loaded } from "@/parts/states";
 import { count } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
+import { ChooseTools } from "./choose-tools";
 import { filterOffers, type Offer, type Preview, toOffers } from "./offers";
 import { previewQuery } from "./queries";
 import type { Server } from "./server-form";
@@ -77,7 +80,37 @@ const STATES: Readonly<Record<Preview["state"], string | null>> = {
   list_failed: "The server failed to start or to list its tools.",
 };
 
-export function ToolsTab({ server }: { readonly server: Server }) {
+interface ToolsTabProps {
+  readonly server: Server;
+  readonly etag: string;
+}
+
+/** Whether nothing is offered because nothing was chosen yet. */
+function isUnchosen({ offer }: Server): boolean {
+  return offer !== null && offer.offered === 0 && offer.listed > 0 && offer.reason === "deny_all";
+}
+
+export function ToolsTab({ server, etag }: ToolsTabProps) {
+  const isAdmin = useMay("admin");
+  const [isChoosing, setChoosing] = useState(isUnchosen(server) && isAdmin);
+  const preview = useQuery(previewQuery(server.server_id, ""));
+  if (isChoosing)
+    return (
+      <Loaded query={preview} what="Loading the tools">
+        {(found) => (
+          <ChooseTools server={server} etag={etag} preview={found} onClose={() => setChoosing(false)} />
+        )}
+      </Loaded>
+    );
+  return <OffersTab server={server} onChoose={isAdmin ? () => setChoosing(true) : undefined} />;
+}
+
+interface OffersTabProps {
+  readonly server: Server;
+  readonly onChoose: (() => void) | undefined;
+}
+
+function OffersTab({ server, onChoose }: OffersTabProps) {
   const [query, setQuery] = useSearchParams();
   const task = query.get("task") ?? "";
   const preview = useQuery(previewQuery(server.server_id, task));
@@ -106,6 +139,7 @@ export function ToolsTab({ server }: { readonly server: Server }) {
           checked={query.has("out")}
           onChange={(event) => set("out", event.currentTarget.checked ? "1" : "")}
         />
+        {onChoose ? <Button onClick={onChoose}>Choose tools</Button> : null}
       </Group>
       <Loaded query={preview} what="Loading the tools">
         {(found) => (
@@ -161,8 +195,7 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
       )}
       {preview.tools.length > 0 && (server.allowed_tools ?? []).length === 0 ? (
         <Alert color="yellow" title="No tools allowed">
-          The server's record allows no tools.{" "}
-          <Link to={`/servers/${server.server_id}/edit`}>Allow tools</Link>, for example * for all.
+          The server's record allows no tools, so none is offered.
         </Alert>
       ) : null}
       <Text size="sm" c="dimmed">
@@ -213,7 +246,7 @@ function OfferDetail({ offer, serverId }: { readonly offer: Offer; readonly serv
       <div>
         <Verdict offer={offer} />
         <Text size="sm" mt={4} component="div">
-          By <Untrusted text={offer.rule} mono /> of the {offer.layer}.
+          By <Prose text={offer.rule} /> of the {offer.layer}.
         </Text>
         {offer.reason ? <Text size="sm">{REASON_WORDS[offer.reason].todo}</Text> : null}
         {offer.reason === "quarantined" ? <Link to={`/pins/${serverId}`}>Review the change</Link> : null}

@@ -20,9 +20,9 @@ interface Typing {
   readonly json: string | null;
 }
 
-function begin(saved: Saved | null): Typing {
+function begin(saved: Saved | null, typed?: Body): Typing {
   const base = toForm(saved?.body ?? BLANK);
-  return { base, etag: saved?.etag ?? null, form: base, json: null };
+  return { base, etag: saved?.etag ?? null, form: typed ? toForm(typed) : base, json: null };
 }
 
 function written(form: ServerForm): string {
@@ -51,8 +51,8 @@ function useGatewayProblems(change: Change | null, isNew: boolean): Said {
   return { problems: isTaken && plan.data !== undefined ? [TAKEN] : [], isSettled };
 }
 
-export function useEditor(saved: Saved | null) {
-  const [typing, setTyping] = useState(() => begin(saved));
+export function useEditor(saved: Saved | null, typed?: Body) {
+  const [typing, setTyping] = useState(() => begin(saved, typed));
   const [isAsked, setAsked] = useState(false);
   const [reviewed, setReviewed] = useState<Change | null>(null);
   const parsed = useMemo(() => parseTyping(typing), [typing]);
