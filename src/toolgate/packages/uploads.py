@@ -14,7 +14,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -51,25 +51,20 @@ StagedUploads = Mapping[str, Mapping[int, ObjectInfo]]
 """The parts of all uploads by number, by the upload's directory."""
 
 
+@dataclass(eq=False)
 class UploadStore:
-    """Stores parts, and assembles files from them. No other process uses `directory`."""
+    """Stores parts, and assembles files from them."""
 
-    def __init__(
-        self,
-        objects: ObjectStore,
-        directory: Path,
-        *,
-        clock_ms: Callable[[], int],
-        limits: UploadLimits = UploadLimits(),  # noqa: B008 - frozen
-    ) -> None:
-        self._objects = objects
-        self._limits = limits
-        self._directory = directory
-        self._mark = f"{secrets.token_hex(8)}-"
-        """The prefix of this process's files: other files are leftovers of an earlier process."""
-        self._clock_ms = clock_ms
-        self._turn = asyncio.Lock()
-        """Held from the check of the bounds until the part is written."""
+    objects: ObjectStore
+    directory: Path
+    """No other process uses it."""
+    _: KW_ONLY
+    clock_ms: Callable[[], int]
+    limits: UploadLimits = UploadLimits()
+    _mark: str = field(default_factory=lambda: f"{secrets.token_hex(8)}-", init=False)
+    """The prefix of this process's files: other files are leftovers of an earlier process."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held from the check of the bounds until the part is written."""
 
     async def put_part(self, principal_id: str, sha256: str, number: int, body: bytes) -> None:
         """Take one part of an archive; parts count from 1, and may be sent again."""
@@ -83,7 +78,7 @@ class UploadStore:
         async with self._turn:
             staged = await self._sweep_staged()
             self._check_room(staged, upload, number=number, size=len(body))
-            await self._objects.put(f"{upload}/{number}", body)
+            await self.objects.put(f"{upload}/{number}", body)
 
     async def parts(self, principal_id: str, sha256: str) -> list[int]:
         """The numbers of the parts that have arrived."""
@@ -120,7 +115,7 @@ class UploadStore:
     async def discard(self, principal_id: str, sha256: str) -> None:
         """Remove the parts of an upload."""
         parts = await self._parts(_directory(principal_id, sha256))
-        await self._objects.delete([part.name for part in parts.values()])
+        await self.objects.delete([part.name for part in parts.values()])
 
     async def sweep(self) -> None:
         """Remove abandoned uploads from the store and from this process's directory."""
@@ -129,15 +124,15 @@ class UploadStore:
         await asyncio.to_thread(self._sweep_files)
 
     async def _parts(self, upload: str) -> Mapping[int, ObjectInfo]:
-        return _by_upload(await self._objects.list(upload)).get(upload, {})
+        return _by_upload(await self.objects.list(upload)).get(upload, {})
 
     async def _sweep_staged(self) -> StagedUploads:
         """All uploads. Removes those that are abandoned for an hour."""
-        before_ms = self._clock_ms() - MAX_AGE_MS
+        before_ms = self.clock_ms() - MAX_AGE_MS
         kept: dict[str, Mapping[int, ObjectInfo]] = {}
-        for upload, parts in _by_upload(await self._objects.list(ROOT)).items():
+        for upload, parts in _by_upload(await self.objects.list(ROOT)).items():
             if max(part.modified_ms for part in parts.values()) < before_ms:
-                await self._objects.delete([part.name for part in parts.values()])
+                await self.objects.delete([part.name for part in parts.values()])
             else:
                 kept[upload] = parts
         return kept
@@ -147,7 +142,7 @@ class UploadStore:
         size = 0
         with path.open("w+b") as file:
             for number in range(1, parts + 1):
-                piece = await self._objects.get(f"{upload}/{number}", max_bytes=MAX_PART_BYTES)
+                piece = await self.objects.get(f"{upload}/{number}", max_bytes=MAX_PART_BYTES)
                 size += len(piece)
                 self._check_size(size)
                 await asyncio.to_thread(file.write, piece)
@@ -156,19 +151,19 @@ class UploadStore:
 
     def _new_file(self) -> Path:
         self._sweep_files()
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if sum(1 for _ in self._directory.glob(f"{self._mark}*")) >= self._limits.max_assembled:
-            problem = f"the gateway has reached its limit of {self._limits.max_assembled} archives in checks"
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if sum(1 for _ in self.directory.glob(f"{self._mark}*")) >= self.limits.max_assembled:
+            problem = f"the gateway has reached its limit of {self.limits.max_assembled} archives in checks"
             raise SessionLimit(problem, hint="retry in a moment")
-        descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self._directory)
+        descriptor, name = tempfile.mkstemp(prefix=self._mark, dir=self.directory)
         os.close(descriptor)
         return Path(name)
 
     def _sweep_files(self) -> None:
-        if not self._directory.is_dir():
+        if not self.directory.is_dir():
             return
-        before_s = (self._clock_ms() - MAX_AGE_MS) / 1000
-        for path in self._directory.iterdir():
+        before_s = (self.clock_ms() - MAX_AGE_MS) / 1000
+        for path in self.directory.iterdir():
             name = path.name
             with suppress(FileNotFoundError):  # its user may remove it at the same time
                 if not name.startswith(self._mark) or path.stat().st_mtime < before_s:
@@ -176,7 +171,7 @@ class UploadStore:
 
     def _check_room(self, staged: StagedUploads, upload: str, *, number: int, size: int) -> None:
         """Raise if another part exceeds a limit of the upload, of its principal or of all."""
-        limits = self._limits
+        limits = self.limits
         others = [
             (one, part.size)
             for one, parts in staged.items()
@@ -194,8 +189,8 @@ class UploadStore:
             raise SessionLimit("the gateway has reached its limit of unfinished uploads", hint=_FULL)
 
     def _check_size(self, size: int) -> None:
-        if size > self._limits.max_archive_bytes:
-            raise BodyTooLarge(f"the archive is larger than {self._limits.max_archive_bytes} bytes")
+        if size > self.limits.max_archive_bytes:
+            raise BodyTooLarge(f"the archive is larger than {self.limits.max_archive_bytes} bytes")
 
 
 def _directory(principal_id: str, sha256: str) -> str:

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from types import TracebackType
 from typing import Final, Self
@@ -147,33 +148,26 @@ class OtelTracer:
         return found
 
 
+@dataclass(eq=False)
 class SpanQueue(SpanProcessor):
     """The queue of ended spans for the collector. Runs on the event loop."""
 
-    def __init__(
-        self,
-        send: Send,
-        *,
-        every_s: float,
-        retry_s: float = FIRST_DELAY_S,
-        max_queued: int = MAX_QUEUED_SPANS,
-    ) -> None:
-        """`every_s`: how long spans are collected, unless a batch is full."""
-        self._send = send
-        self._every_s = every_s
-        self._retry_s = retry_s
-        self._max_queued = max_queued
-        self._spans: deque[ReadableSpan] = deque()
-        self._is_due = asyncio.Event()
-        self._is_failing = False
-        self.dropped = 0
-        """Spans that were dropped."""
+    send: Send
+    _: KW_ONLY
+    every_s: float
+    """How long spans are collected, unless a batch is full."""
+    retry_s: float = FIRST_DELAY_S
+    max_queued: int = MAX_QUEUED_SPANS
+    dropped: int = field(default=0, init=False)
+    _spans: deque[ReadableSpan] = field(default_factory=deque, init=False)
+    _is_due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _is_failing: bool = field(default=False, init=False)
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return
-        if len(self._spans) >= self._max_queued:
+        if len(self._spans) >= self.max_queued:
             self.dropped += 1
             return
         self._spans.append(span)
@@ -184,7 +178,7 @@ class SpanQueue(SpanProcessor):
         """Send ended spans, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
+                async with asyncio.timeout(self.every_s):
                     await self._is_due.wait()
             self._is_due.clear()
             await self._send_all(MAX_TRIES)
@@ -214,10 +208,10 @@ class SpanQueue(SpanProcessor):
             self._spans.popleft()
 
     async def _try(self, body: bytes, tries: int) -> bool:
-        delay_s = self._retry_s
+        delay_s = self.retry_s
         for attempt in range(1, tries + 1):
             try:
-                await self._send(body)
+                await self.send(body)
             except spans.ExportRejected as exc:
                 if not self._is_failing:  # the first failure of an outage
                     _log.warning("cannot send traces to the collector: %s", exc)

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -189,34 +190,29 @@ def _list_directory(directory: Path) -> list[Path]:
     return list(directory.iterdir()) if directory.is_dir() else []
 
 
+@dataclass(eq=False)
 class CompiledModules:
-    """The compiled modules in `directory`, which no other process uses. A context manager that sweeps."""
+    """The compiled modules in a directory that no other process uses. A context manager that sweeps."""
 
-    def __init__(
-        self,
-        directory: Path,
-        fetch: FetchModule,
-        *,
-        named: NamedModules,
-        clock_s: Callable[[], float] = time.monotonic,
-        max_files: int = MAX_FILES,
-        max_bytes: int = MAX_BYTES,
-    ) -> None:
+    directory: InitVar[Path]
+    fetch: FetchModule
+    _: KW_ONLY
+    named: NamedModules
+    clock_s: Callable[[], float] = time.monotonic
+    max_files: int = MAX_FILES
+    max_bytes: int = MAX_BYTES
+    _found: dict[str, VerifiedFile] = field(default_factory=dict, init=False)
+    _making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = field(default_factory=dict, init=False)
+    _refused: dict[str, tuple[float, InvalidModule]] = field(default_factory=dict, init=False)
+    """When each failed module may be tried again, and its error."""
+    _opened_s: dict[str, float] = field(default_factory=dict, init=False)
+    _wanted_s: dict[str, float] = field(default_factory=dict, init=False)
+    """The last time when a record named a module, or it was opened."""
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_MAKING), init=False)
+    _sweeper: asyncio.Task[None] | None = field(default=None, init=False)
+
+    def __post_init__(self, directory: Path) -> None:
         self._files = CompiledFiles(directory)
-        self._fetch = fetch
-        self._named = named
-        self._clock_s = clock_s
-        self._max_files = max_files
-        self._max_bytes = max_bytes
-        self._found: dict[str, VerifiedFile] = {}
-        self._making: dict[str, asyncio.Task[VerifiedFile | ToolgateError]] = {}
-        self._refused: dict[str, tuple[float, InvalidModule]] = {}
-        """When each failed module may be tried again, and its error."""
-        self._opened_s: dict[str, float] = {}
-        self._wanted_s: dict[str, float] = {}
-        """The last time when a record named a module, or it was opened."""
-        self._places = asyncio.Semaphore(MAX_MAKING)
-        self._sweeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         async def keep_sweeping() -> None:
@@ -236,7 +232,7 @@ class CompiledModules:
     async def open(self, sha256: str) -> Path:
         """The compiled file of a module, to load soon. The work continues if the caller gives up."""
         sha256 = parse_sha256(sha256)
-        self._opened_s[sha256] = self._wanted_s[sha256] = self._clock_s()
+        self._opened_s[sha256] = self._wanted_s[sha256] = self.clock_s()
         found = self._found.get(sha256)
         if found is None or not found.is_untouched():
             self._found.pop(sha256, None)
@@ -252,7 +248,7 @@ class CompiledModules:
 
     async def sweep(self) -> None:
         """Remove modules unused for a while, modules over the limits, and leftovers."""
-        named, now_s = self._named(), self._clock_s()
+        named, now_s = self.named(), self.clock_s()
         if named is None:
             return
         self._wanted_s |= dict.fromkeys([*named, *self._making], now_s)
@@ -270,8 +266,8 @@ class CompiledModules:
         wanted = [one for one in self._files.list() if one.sha256 in self._wanted_s]
         wanted.sort(key=lambda one: -self._opened_s.get(one.sha256, 0.0))
         totals = itertools.accumulate(one.size for one in wanted)
-        within = zip(wanted[: self._max_files], totals, strict=False)
-        kept = frozenset(one.sha256 for one, total in within if total <= self._max_bytes)
+        within = zip(wanted[: self.max_files], totals, strict=False)
+        kept = frozenset(one.sha256 for one, total in within if total <= self.max_bytes)
         # Checked last, because a module may have been opened since.
         self._files.sweep(
             lambda one: one.sha256 in kept or now_s - self._opened_s.get(one.sha256, -IN_USE_S) < IN_USE_S
@@ -281,14 +277,14 @@ class CompiledModules:
     async def _make(self, sha256: str) -> VerifiedFile | ToolgateError:
         """Find a module, or fetch, check and compile it. Returns the error if that fails."""
         until_s, refusal = self._refused.get(sha256, (0.0, None))
-        if refusal is not None and self._clock_s() < until_s:
+        if refusal is not None and self.clock_s() < until_s:
             return refusal
         try:
             async with self._places:
                 found = await asyncio.to_thread(self._files.find, sha256)
                 return found or await self._compile(sha256)
         except InvalidModule as exc:
-            self._refused[sha256] = (self._clock_s() + REFUSED_S, exc)
+            self._refused[sha256] = (self.clock_s() + REFUSED_S, exc)
             return exc
         except ToolgateError as exc:
             return exc
@@ -309,7 +305,7 @@ class CompiledModules:
         digest, size = hashlib.sha256(), 0
         try:
             with path.open("xb") as file:
-                async with asyncio.timeout(FETCH_DEADLINE_S), aclosing(self._fetch(sha256)) as pieces:
+                async with asyncio.timeout(FETCH_DEADLINE_S), aclosing(self.fetch(sha256)) as pieces:
                     async for piece in pieces:
                         size += len(piece)
                         if size > MAX_MODULE_BYTES:

@@ -15,7 +15,7 @@ import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final
 
 import msgspec
@@ -188,28 +188,25 @@ class ClientSession:
             raise InvalidRequest("no request has the `id` of this response", hint="use the request's `id`")
 
 
+@dataclass(eq=False)
 class ClientSessions:
     """Issues, verifies and drops sessions. `clock_s` is monotonic, `wall_s` the time of day."""
 
-    def __init__(
-        self,
-        key: bytes,
-        *,
-        clock_s: Callable[[], float],
-        wall_s: Callable[[], float],
-        limits: SessionLimits = DEFAULT_LIMITS,
-    ) -> None:
-        self.limits = limits
+    key: InitVar[bytes]
+    _: KW_ONLY
+    clock_s: Callable[[], float]
+    wall_s: Callable[[], float]
+    limits: SessionLimits = DEFAULT_LIMITS
+    on_dropped: Callable[[ClientSession], None] = lambda _session: None
+    """Called with each session that this node drops."""
+    on_ended: Callable[[EndedSession], None] = lambda _ended: None
+    """Called with each session that its client ended here, and that no other node may serve."""
+    _open: dict[bytes, ClientSession] = field(default_factory=dict, init=False)
+    _held: Counter[str] = field(default_factory=Counter, init=False)
+    _ended: OrderedDict[str, None] = field(default_factory=OrderedDict, init=False)
+
+    def __post_init__(self, key: bytes) -> None:
         self.signer = Signer(key)
-        self._clock_s = clock_s
-        self.wall_s = wall_s
-        self._open: dict[bytes, ClientSession] = {}
-        self._held: Counter[str] = Counter()
-        self._ended: OrderedDict[str, None] = OrderedDict()
-        self.on_dropped: Callable[[ClientSession], None] = lambda _session: None
-        """Called with each session that this node drops."""
-        self.on_ended: Callable[[EndedSession], None] = lambda _ended: None
-        """Called with each session that its client ended here, and that no other node may serve."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -256,7 +253,7 @@ class ClientSessions:
             session = self._revive(session_id, principal)
         elif session.principal_id != principal.id:
             raise UnknownSession(NO_SESSION)
-        now = self._clock_s()
+        now = self.clock_s()
         if now - session.last_used > IDLE_S and not session.is_busy:
             self._forget(session_id, "idle")
             raise UnknownSession(NO_SESSION)
@@ -311,7 +308,7 @@ class ClientSessions:
             capabilities=bytes(claims.capabilities),
             revision=claims.revision,
             binding=CallerBinding(caller),
-            last_used=self._clock_s(),
+            last_used=self.clock_s(),
             limits=self.limits,
             watch=ResourceWatch(claims.principal),
         )
@@ -339,7 +336,7 @@ class ClientSessions:
 
     def drop_idle(self) -> None:
         """End the sessions that were idle for too long."""
-        oldest = self._clock_s() - IDLE_S
+        oldest = self.clock_s() - IDLE_S
         idle = [key for key, one in self._open.items() if one.last_used < oldest and not one.is_busy]
         for session_id in idle:
             self._forget(session_id, "idle")
