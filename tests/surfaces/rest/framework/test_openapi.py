@@ -80,5 +80,5 @@ def test_a_server_in_an_answer_needs_only_what_every_server_has() -> None:
     }
     assert set(schema["required"]) == {
         *("server_id", "transport", "revision", "updated_at_ms"),
-        *("health", "nodes", "login"),
+        *("health", "nodes", "login", "offer"),
     }
