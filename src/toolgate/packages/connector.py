@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self, Unpack
@@ -48,19 +48,26 @@ _FILES: Final = "files"
 _log: Final = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class PackageCache:
     """The unpacked packages in `directory`, which no other process uses. Removes unused ones."""
 
-    def __init__(
-        self,
-        directory: Path,
-        fetch: FetchArchive,
-        *,
-        named: NamedPackages,
-        clock_s: Callable[[], float] = time.monotonic,
-        boot_id_file: Path = BOOT_ID_FILE,
-        max_archive_bytes: int = MAX_ARCHIVE_BYTES,
-    ) -> None:
+    directory: InitVar[Path]
+    fetch: FetchArchive
+    _: KW_ONLY
+    named: NamedPackages
+    clock_s: Callable[[], float] = time.monotonic
+    boot_id_file: InitVar[Path] = BOOT_ID_FILE
+    max_archive_bytes: int = MAX_ARCHIVE_BYTES
+    _mark: str = field(default_factory=lambda: f".new-{secrets.token_hex(8)}-", init=False)
+    """The prefix of directories that this process is unpacking: other prefixes are leftovers."""
+    _unpacking: dict[str, asyncio.Task[StartFailed | None]] = field(default_factory=dict, init=False)
+    _used_s: dict[str, float] = field(default_factory=dict, init=False)
+    """The last time when a record named a package, or a server started from it."""
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UNPACKING), init=False)
+    _background: contract.BackgroundTasks = field(default_factory=contract.BackgroundTasks, init=False)
+
+    def __post_init__(self, directory: Path, boot_id_file: Path) -> None:
         # Absolute, because programs start in it and get it as an argument.
         self._all = directory.absolute()
         try:
@@ -68,17 +75,6 @@ class PackageCache:
         except OSError:  # a kernel without one: no directory of an earlier process will do
             boot_id = secrets.token_hex(16)
         self._directory = self._all / boot_id
-        self._mark = f".new-{secrets.token_hex(8)}-"
-        """The prefix of directories that this process is unpacking: other prefixes are leftovers."""
-        self._fetch = fetch
-        self._named = named
-        self._clock_s = clock_s
-        self._max_archive_bytes = max_archive_bytes
-        self._unpacking: dict[str, asyncio.Task[StartFailed | None]] = {}
-        self._used_s: dict[str, float] = {}
-        """The last time when a record named a package, or a server started from it."""
-        self._slots = asyncio.Semaphore(MAX_UNPACKING)
-        self._background = contract.BackgroundTasks()
 
     async def __aenter__(self) -> Self:
         async def keep_sweeping() -> None:
@@ -98,7 +94,7 @@ class PackageCache:
 
     async def open(self, package_id: str, ref: PackageRef, *, timeout_s: float = UNPACK_TIMEOUT_S) -> Path:
         """The directory of a package. Unpacking continues if the caller gives up. Raises StartFailed."""
-        self._used_s[ref.sha256] = self._clock_s()
+        self._used_s[ref.sha256] = self.clock_s()
         path = self._directory / ref.sha256
         if _is_directory(path):
             return path
@@ -130,7 +126,7 @@ class PackageCache:
 
     async def sweep(self) -> None:
         """Remove directories that are unused for a while, and leftovers of a crash."""
-        named, now_s = self._named(), self._clock_s()
+        named, now_s = self.named(), self.clock_s()
         if named is None:
             return
         self._used_s |= dict.fromkeys([*named, *self._unpacking], now_s)
@@ -168,11 +164,11 @@ class PackageCache:
     async def _download(self, package_id: str, ref: PackageRef, path: Path) -> None:
         size = 0
         with path.open("wb") as file:
-            async with aclosing(self._fetch(package_id, ref)) as pieces:
+            async with aclosing(self.fetch(package_id, ref)) as pieces:
                 async for piece in pieces:
                     size += len(piece)
-                    if size > self._max_archive_bytes:
-                        most = self._max_archive_bytes
+                    if size > self.max_archive_bytes:
+                        most = self.max_archive_bytes
                         raise StartFailed(f"the archive of its package is larger than {most} bytes")
                     await asyncio.to_thread(file.write, piece)
 

@@ -196,24 +196,20 @@ def _make_name(path: Path) -> str:
     return name
 
 
+@dataclass(eq=False)
 class Backpressure:
     """Decides how long to wait before the next piece of a log is delivered."""
 
-    def __init__(
-        self,
-        *,
-        clock_s: Callable[[], float] = time.monotonic,
-        processor_s: Callable[[], float] = time.process_time,
-    ) -> None:
-        self._clock_s = clock_s
-        self._processor_s = processor_s
-        self._checked_s = clock_s()
-        self._used_s = processor_s()
+    clock_s: Callable[[], float] = time.monotonic
+    processor_s: Callable[[], float] = time.process_time
+
+    def __post_init__(self) -> None:
+        self._checked_s, self._used_s = self.clock_s(), self.processor_s()
 
     def pause_s(self, took_s: float, *, behind: int, most: int) -> float:
         """`took_s`: the duration of the last piece. `behind`: the remaining lines, of which `most` may
         wait."""
-        now_s, used_s = self._clock_s(), self._processor_s()
+        now_s, used_s = self.clock_s(), self.processor_s()
         passed_s, spent_s = now_s - self._checked_s, used_s - self._used_s
         self._checked_s, self._used_s = now_s, used_s
         is_busy = spent_s > BUSY_SHARE * passed_s

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, Never, Self
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Never, Self
 
 from toolgate.catalog.listings import ServerLists, check_lists
 from toolgate.errors import InvalidRequest, NotFound, ServerUnavailable, ToolgateError
@@ -50,38 +50,33 @@ class _ParsedDefinitions(NamedTuple):
     lists: ServerLists
 
 
+@dataclass(eq=False)
 class ReportedServers:
     """The servers of all nodes. Follows their reports between entering and exiting; enter it first."""
 
-    is_first_hand: Final = False
+    is_first_hand: ClassVar[bool] = False
     """Servers list their tools to nodes, whose records may be older."""
-    unverified: Final = frozenset[str]()
+    unverified: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(
-        self,
-        reports: "Reports",
-        connectors: Mapping[Transport, Connector],
-        *,
-        on_change: Callable[[str], None],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        """`on_change` gets the id of a server whose tools a report changed; it must not raise."""
-        self._reports = reports
-        self._connectors = Connectors(connectors, DEFAULT_LIMITS)
-        self._on_change = on_change
-        self._clock_ms = clock_ms
-        self._definitions: Mapping[str, _ParsedDefinitions] = {}
-        self._summaries: Mapping[str, ServerReport] = {}
-        self.node_url: str | None = None
-        """The URL of a live node, if there is one."""
-        self._tools: Mapping[str, ServerTools] = MappingProxyType({})
-        self._health: Mapping[str, ServerHealth] = MappingProxyType({})
-        self._missing: AbstractSet[_Version] | None = None
-        """Definitions that nodes announced and that were not saved at the last look for them."""
-        self._wait_s = self._due_s = 0.0
-        self._saved_ms: Mapping[str, int] | None = None
-        """When the definitions of each server were saved, as of the last look for missing ones."""
-        self._following: asyncio.Task[None] | None = None
+    reports: "Reports"
+    connectors: Mapping[Transport, Connector]
+    _: KW_ONLY
+    on_change: Callable[[str], None]
+    """Gets the id of a server whose tools a report changed; it must not raise."""
+    clock_ms: Callable[[], int]
+    node_url: str | None = field(default=None, init=False)
+    """The URL of a live node, if there is one."""
+    _definitions: Mapping[str, _ParsedDefinitions] = field(default_factory=dict, init=False)
+    _summaries: Mapping[str, ServerReport] = field(default_factory=dict, init=False)
+    _tools: Mapping[str, ServerTools] = field(default_factory=dict, init=False)
+    _health: Mapping[str, ServerHealth] = field(default_factory=dict, init=False)
+    _missing: AbstractSet[_Version] | None = field(default=None, init=False)
+    """Definitions that nodes announced and that were not saved at the last look for them."""
+    _wait_s: float = field(default=0.0, init=False)
+    _due_s: float = field(default=0.0, init=False)
+    _saved_ms: Mapping[str, int] | None = field(default=None, init=False)
+    """When the definitions of each server were saved, as of the last look for missing ones."""
+    _following: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def __aenter__(self) -> Self:
         await self._read()
@@ -123,7 +118,7 @@ class ReportedServers:
 
     async def test(self, record: ServerRecord) -> TrialReport:
         """Test a server from this process, whose network and secrets may differ from the nodes'."""
-        return await try_server(record, self._connectors, DEFAULT_LIMITS)
+        return await try_server(record, Connectors(self.connectors, DEFAULT_LIMITS), DEFAULT_LIMITS)
 
     async def call(
         self, server_id: str, *_args: object, tool: ToolDefinition | None = None, **_options: object
@@ -146,7 +141,7 @@ class ReportedServers:
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_INTERVAL_S):
-                        seen = await self._reports.changed(seen)
+                        seen = await self.reports.changed(seen)
                 began_s = clock()
                 await self._read()
                 is_failing = False
@@ -162,8 +157,8 @@ class ReportedServers:
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _read(self) -> None:
-        now_ms = self._clock_ms()
-        live = [report for report in await self._reports.list_reports() if not report.is_lost(now_ms)]
+        now_ms = self.clock_ms()
+        live = [report for report in await self.reports.list_reports() if not report.is_lost(now_ms)]
         self._summaries = await asyncio.to_thread(_summarize, live)
         self.node_url = next((node.url for node in live if node.url), None)
         self._publish()
@@ -173,7 +168,7 @@ class ReportedServers:
         missing = {(one, digest) for one, digest in served if digest and known.get(one) != digest}
         due = sorted(await self._find_due(missing))
         for first in range(0, len(due), READ_BATCH):
-            stored = await self._reports.list_definitions(due[first : first + READ_BATCH])
+            stored = await self.reports.list_definitions(due[first : first + READ_BATCH])
             # In a thread: checking thousands of definitions would block the event loop.
             parsed = await asyncio.to_thread(_parse_definitions, stored, self._definitions)
             self._definitions = {**self._definitions, **parsed}
@@ -189,7 +184,7 @@ class ReportedServers:
             self._due_s = now_s + self._wait_s
         if not missing and known is not None:
             return frozenset()
-        saved = self._saved_ms = await self._reports.definition_times()
+        saved = self._saved_ms = await self.reports.definition_times()
         if known is None:
             return saved.keys()
         self._definitions = {one: parsed for one, parsed in self._definitions.items() if one in saved}
@@ -201,7 +196,7 @@ class ReportedServers:
         self._show({server_id: offer.record for server_id, offer in before.items()}, before)
         for server_id, offer in self._tools.items():
             if offer is not before[server_id]:
-                self._on_change(server_id)
+                self.on_change(server_id)
 
     def _show(self, records: Mapping[str, ServerRecord], changed: Container[str]) -> None:
         """Show exactly `records`; rebuild the offers of those that `changed`."""
