@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -46,42 +47,40 @@ class PackageVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The time when it was published."""
 
 
+@dataclass(eq=False)
 class ArtifactStore:
     """All published versions. The registry has which ones are installed."""
 
-    def __init__(
-        self, objects: ObjectStore, *, clock_ms: Callable[[], int], max_versions: int = MAX_VERSIONS
-    ) -> None:
-        self._objects = objects
-        self._clock_ms = clock_ms
-        self._max_versions = max_versions
-        self._known: dict[tuple[str, str], PackageVersion] = {}
-        """Versions by the name and tag of their record, so that each is read once."""
+    objects: ObjectStore
+    clock_ms: Callable[[], int]
+    max_versions: int = MAX_VERSIONS
+    _known: dict[tuple[str, str], PackageVersion] = field(default_factory=dict, init=False)
+    """Versions by the name and tag of their record, so that each is read once."""
 
     async def put(
         self, package_id: str, version: str, archive: Path, *, manifest: bytes, sha256: str
     ) -> None:
         """Store a version. Storing it again succeeds; raises Conflict if it exists with other content."""
         directory = _directory(package_id, version)
-        listed = await self._objects.list(f"{_PACKAGES}/{package_id}")
+        listed = await self.objects.list(f"{_PACKAGES}/{package_id}")
         versions = {one.name.split("/")[2] for one in listed}
-        if version not in versions and len(versions) >= self._max_versions:
-            message = f"package `{package_id}` has reached its limit of {self._max_versions} versions"
+        if version not in versions and len(versions) >= self.max_versions:
+            message = f"package `{package_id}` has reached its limit of {self.max_versions} versions"
             hint = f"delete versions that are not installed: `toolgate packages delete {package_id} VERSION`"
             raise Conflict(message, hint=hint)
         if not await self._is_there(directory, sha256):
             archive_name, manifest_name = _files(directory, sha256)
-            await self._objects.put(archive_name, archive)
-            await self._objects.put(manifest_name, manifest)
+            await self.objects.put(archive_name, archive)
+            await self.objects.put(manifest_name, manifest)
             size = (await asyncio.to_thread(archive.stat)).st_size
-            record = PackageVersion(sha256=sha256, size=size, at_ms=self._clock_ms())
-            await self._objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
+            record = PackageVersion(sha256=sha256, size=size, at_ms=self.clock_ms())
+            await self.objects.create(f"{directory}/{_RECORD}", msgspec.json.encode(record))
         await self._remove_leftovers(directory, sha256)
 
     async def versions(self, package_id: str | None = None) -> list[PackageVersion]:
         """All versions, or those of one package; by package, newest first."""
         under = _PACKAGES if package_id is None else f"{_PACKAGES}/{parse_server_id(package_id)}"
-        found = [one for one in await self._objects.list(under) if _is_record(one.name)]
+        found = [one for one in await self.objects.list(under) if _is_record(one.name)]
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -114,7 +113,7 @@ class ArtifactStore:
         stored = await self.get(package_id, version)
         _, name = _files(_directory(package_id, version), stored.sha256)
         try:
-            return await self._objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
+            return await self.objects.get(name, max_bytes=MAX_MANIFEST_BYTES)
         except NotFound as exc:
             raise _damaged_version(stored) from exc
 
@@ -123,7 +122,7 @@ class ArtifactStore:
         stored = await self.get(package_id, version)
         name, _ = _files(_directory(package_id, version), stored.sha256)
         try:
-            async for piece in self._objects.read(name):
+            async for piece in self.objects.read(name):
                 yield piece
         except NotFound as exc:
             raise _damaged_version(stored) from exc
@@ -131,9 +130,9 @@ class ArtifactStore:
     async def remove(self, package_id: str, version: str) -> None:
         """Remove one version. Raises NotFound."""
         await self.get(package_id, version)
-        names = [one.name for one in await self._objects.list(_directory(package_id, version))]
+        names = [one.name for one in await self.objects.list(_directory(package_id, version))]
         # `version.json` first: objects that a crash leaves behind then belong to no version.
-        await self._objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
+        await self.objects.delete(sorted(names, key=lambda name: not name.endswith(f"/{_RECORD}")))
 
     async def _is_there(self, directory: str, sha256: str) -> bool:
         """Whether the version is stored completely. Raises Conflict."""
@@ -142,8 +141,8 @@ class ArtifactStore:
             return False
         _check_same(record, sha256)
         archive, manifest = _files(directory, sha256)
-        has_manifest = await self._objects.size(manifest) is not None
-        return has_manifest and await self._objects.size(archive) == record.size
+        has_manifest = await self.objects.size(manifest) is not None
+        return has_manifest and await self.objects.size(archive) == record.size
 
     async def _remove_leftovers(self, directory: str, sha256: str) -> None:
         """Remove objects of other puts. Raises Conflict if another put with other content was first."""
@@ -151,13 +150,13 @@ class ArtifactStore:
         if record is None:
             raise StorageFailed("the version was deleted while it was stored", hint="publish it again")
         kept = {f"{directory}/{_RECORD}", *_files(directory, record.sha256)}
-        found = [one.name for one in await self._objects.list(directory)]
-        await self._objects.delete([name for name in found if name not in kept])
+        found = [one.name for one in await self.objects.list(directory)]
+        await self.objects.delete([name for name in found if name not in kept])
         _check_same(record, sha256)
 
     async def _read_record(self, directory: str) -> PackageVersion | None:
         try:
-            raw = await self._objects.get(f"{directory}/{_RECORD}", max_bytes=_MAX_RECORD_BYTES)
+            raw = await self.objects.get(f"{directory}/{_RECORD}", max_bytes=_MAX_RECORD_BYTES)
         except NotFound:
             return None
         try:
@@ -211,29 +210,29 @@ class StoredModule(msgspec.Struct, frozen=True, kw_only=True):
     """When it was uploaded."""
 
 
+@dataclass(eq=False)
 class ModuleStore:
     """All uploaded modules. The registry has which tasks run them."""
 
-    def __init__(self, objects: ObjectStore, *, max_modules: int = MAX_MODULES) -> None:
-        self._objects = objects
-        self._max_modules = max_modules
+    objects: ObjectStore
+    max_modules: int = MAX_MODULES
 
     async def put(self, content: Path, *, sha256: str) -> bool:
         """Store a module, whose hash the caller has checked. Returns whether it is new."""
         size = (await asyncio.to_thread(content.stat)).st_size
         check_module_size(size)
         name = _module(sha256)
-        if await self._objects.size(name) == size:
+        if await self.objects.size(name) == size:
             return False
-        if len(await self.list()) >= self._max_modules:
+        if len(await self.list()) >= self.max_modules:
             hint = "delete modules that no task uses; `toolgate modules list` shows them"
-            raise Conflict(f"the gateway has reached its limit of {self._max_modules} modules", hint=hint)
-        await self._objects.put(name, content)
+            raise Conflict(f"the gateway has reached its limit of {self.max_modules} modules", hint=hint)
+        await self.objects.put(name, content)
         return True
 
     async def has(self, sha256: str) -> bool:
         """Whether the module is stored."""
-        return await self._objects.size(_module(sha256)) is not None
+        return await self.objects.size(_module(sha256)) is not None
 
     async def get(self, sha256: str) -> StoredModule:
         """One module. Raises NotFound."""
@@ -246,7 +245,7 @@ class ModuleStore:
         """All modules, newest first."""
         found = [
             StoredModule(sha256=match[1], size=one.size, at_ms=one.modified_ms)
-            for one in await self._objects.list(_MODULES)
+            for one in await self.objects.list(_MODULES)
             if (match := _MODULE.fullmatch(one.name))
         ]
         return sorted(found, key=lambda one: (-one.at_ms, one.sha256))
@@ -255,7 +254,7 @@ class ModuleStore:
         """The module's content, in pieces. The reader bounds the size and checks the hash. Raises
         NotFound."""
         try:
-            async for piece in self._objects.read(_module(sha256)):
+            async for piece in self.objects.read(_module(sha256)):
                 yield piece
         except NotFound as exc:
             raise _module_not_found(sha256) from exc
@@ -264,7 +263,7 @@ class ModuleStore:
         """Remove the module. Raises NotFound."""
         if not await self.has(sha256):
             raise _module_not_found(sha256)
-        await self._objects.delete([_module(sha256)])
+        await self.objects.delete([_module(sha256)])
 
 
 def check_module_size(size: int) -> None:

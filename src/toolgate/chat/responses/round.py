@@ -80,30 +80,28 @@ class _HeldItem:
 _Place: TypeAlias = _ShownItem | _CalledItem | _HeldItem | None  # None: the item is dropped
 
 
+@dataclass(eq=False)
 class ResponseRound:
     """One response. `feed` it the events, or `play` it whole."""
 
-    def __init__(
-        self, output: ResponseOutput, tools: OfferedTools, *, number: int, drops_calls: bool
-    ) -> None:
-        """`drops_calls`: its calls do not run, and the client does not see them."""
-        self._output = output
-        self._tools = tools
-        self._number = number
-        self._drops_calls = drops_calls
-        self._places: dict[int, _Place] = {}
-        self._items: dict[int, msgspec.Raw] = {}
-        self._call_ids: dict[int, str] = {}
-        self._calls: dict[int, ToolCall] = {}
-        self._has_text = False
-        self._end: tuple[Members, Ending] | None = None
+    output: ResponseOutput
+    tools: OfferedTools
+    number: int
+    drops_calls: bool
+    """Whether its calls do not run, and the client does not see them."""
+    _places: dict[int, _Place] = field(default_factory=dict, init=False)
+    _items: dict[int, msgspec.Raw] = field(default_factory=dict, init=False)
+    _call_ids: dict[int, str] = field(default_factory=dict, init=False)
+    _calls: dict[int, ToolCall] = field(default_factory=dict, init=False)
+    _has_text: bool = field(default=False, init=False)
+    _end: tuple[Members, Ending] | None = field(default=None, init=False)
 
     def feed(self, data: bytes) -> None:
         """Take one event. Raises ModelUnavailable for an invalid one, and for an error in it."""
         event = _decode(data)
         kind = read_text(event, "type") or ""
         if kind in _BEGINNINGS:
-            self._output.begin(_decode(event.get("response", NULL)))
+            self.output.begin(_decode(event.get("response", NULL)))
         elif kind in _ENDINGS:
             self._complete(_decode(event.get("response", NULL)), _ENDINGS[kind])
         elif kind == "error" or "error" in event:
@@ -124,7 +122,7 @@ class ResponseRound:
         if self._end is None:
             raise ModelUnavailable("the model's server ended its response before it was complete")
         response, ending = self._end
-        self._output.count(response.get("usage"))
+        self.output.count(response.get("usage"))
         self._abandon(place for index, place in self._places.items() if index not in self._items)
         return ModelResponseTurn(
             response=response,
@@ -141,7 +139,7 @@ class ResponseRound:
         place = self._find_place(call)
         if isinstance(place, _CalledItem):
             place.is_done = True
-            self._output.end_call(place.index, place.item, text=text, is_error=is_error)
+            self.output.end_call(place.index, place.item, text=text, is_error=is_error)
 
     def needs_approval(self, call: ToolCall) -> OfferedTool | None:
         """Find the tool of a call that needs approval; None for other calls."""
@@ -155,7 +153,7 @@ class ResponseRound:
         place.is_done = True
         label, name = place.offer.label, place.offer.name
         item = output.make_approval_request(request_id, label=label, name=name, arguments=call.arguments)
-        self._output.put(item)
+        self.output.put(item)
 
     def find_own_id(self, call: ToolCall) -> str:
         """Find the id that the client uses for the result of its own call."""
@@ -179,11 +177,11 @@ class ResponseRound:
             if isinstance(place, _HeldItem):
                 self._release(place, None)
             elif isinstance(place, _CalledItem):
-                self._output.end(place.index, item)
+                self.output.end(place.index, item)
             else:
                 if read_text(place.item, "type") == "message":
                     item["content"] = [output.make_text_part(place.text)] if place.text else []
-                self._output.end(place.index, item)
+                self.output.end(place.index, item)
 
     def _release(self, place: _HeldItem, own_id: str | None) -> None:
         place.is_done = True
@@ -196,7 +194,7 @@ class ResponseRound:
                 item = {**item, key: encode_raw(own_id)}
             self._pass_on(kind, event, place.index, item)
         if all(kind != _DONE for kind, _ in place.events):
-            self._output.end(place.index, {**place.item, "status": "incomplete"})
+            self.output.end(place.index, {**place.item, "status": "incomplete"})
 
     def _find_place(self, call: ToolCall) -> _Place:
         return next((self._places[at] for at, one in self._calls.items() if one is call), None)
@@ -211,7 +209,7 @@ class ResponseRound:
     def _complete(self, response: Members, ending: Ending) -> None:
         """End the response. Plays the items that no event announced or completed."""
         self._end = (response, ending)
-        self._output.begin(response)
+        self.output.begin(response)
         try:
             items = msgspec.json.decode(response.get("output", b"[]"), type=list[msgspec.Raw])
         except msgspec.DecodeError as exc:
@@ -230,7 +228,7 @@ class ResponseRound:
         if is_known or (kind in (_ADDED, _DONE) and (index is None or item is None)):
             return  # some servers announce items that never come, or announce them twice
         if index is None:
-            self._output.send_event(kind, _copy_event(event))
+            self.output.send_event(kind, _copy_event(event))
             return
         if item is not None and index not in self._places:
             self._places[index] = self._make_place(index, item)
@@ -251,29 +249,29 @@ class ResponseRound:
 
     def _make_place(self, index: int, item: Members) -> _Place:
         kind = read_text(item, "type") or ""
-        if kind not in _CALLS or self._tools.is_empty:
-            return _ShownItem(self._output.reserve(), item)
+        if kind not in _CALLS or self.tools.is_empty:
+            return _ShownItem(self.output.reserve(), item)
         call_id = read_text(item, "call_id") or ""
         if not call_id or call_id in self._call_ids.values():
-            call_id = f"call_tg_{self._number}_{index}"
+            call_id = f"call_tg_{self.number}_{index}"
         self._call_ids[index] = call_id
-        if self._drops_calls:
+        if self.drops_calls:
             return None
         if self._is_own(item):
-            return _HeldItem(self._output.reserve(), item)
+            return _HeldItem(self.output.reserve(), item)
         name = read_text(item, "name") or ""
-        offer = self._tools.by_name.get(name)
+        offer = self.tools.by_name.get(name)
         if offer is not None and offer.needs_approval:
             return _HeldItem(None, item, offer)
         label, shown = (GATEWAY_LABEL, name) if offer is None else (offer.label, offer.name)
         call_item = output.make_call(
-            output.make_call_item_id(call_id, self._output.size), label=label, name=shown
+            output.make_call_item_id(call_id, self.output.size), label=label, name=shown
         )
-        return _CalledItem(self._output.begin_call(call_item), call_item)
+        return _CalledItem(self.output.begin_call(call_item), call_item)
 
     def _is_own(self, item: Members) -> bool:
         """Whether an item calls a tool of the client."""
-        return not _is_plain_function(item) or self._tools.is_own(read_text(item, "name") or "")
+        return not _is_plain_function(item) or self.tools.is_own(read_text(item, "name") or "")
 
     def _keep(self, index: int, item: Members, raw: msgspec.Raw) -> None:
         """Keep a complete item, for the history and for the loop."""
@@ -283,7 +281,7 @@ class ResponseRound:
         if index not in self._call_ids:
             return
         name, place = read_text(item, "name") or "", self._places[index]
-        offer = self._tools.by_name.get(name)
+        offer = self.tools.by_name.get(name)
         is_held = self._is_own(item) or (offer is not None and offer.needs_approval)
         if place is not None and is_held != isinstance(place, _HeldItem):
             # Its first event decided whether the client or the gateway runs a call.
@@ -306,21 +304,21 @@ class ResponseRound:
             place.has_arguments = True
             members = {**_copy_event(event), "output_index": place.index, "item_id": place.item["id"]}
             members.pop("name", None)
-            self._output.send_event(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", members)
+            self.output.send_event(f"response.mcp_call_arguments.{kind.removeprefix(_ARGUMENTS)}", members)
         elif item is not None and kind == _DONE:
             arguments = read_text(item, "arguments") or ""
             place.item = {**place.item, "arguments": arguments}
             if not place.has_arguments:
-                self._output.send_arguments(place.index, place.item["id"], arguments)
+                self.output.send_arguments(place.index, place.item["id"], arguments)
 
     def _pass_on(self, kind: str, event: Members, index: int, item: Members | None) -> None:
         shown = event.get("item") if item is None else encode_raw(item)
         if kind == _DONE and shown is not None:
-            self._output.end(index, shown)
+            self.output.end(index, shown)
         elif kind == _ADDED and shown is not None:
-            self._output.add(index, shown)
+            self.output.add(index, shown)
         else:
-            self._output.send_event(kind, {**_copy_event(event), "output_index": index})
+            self.output.send_event(kind, {**_copy_event(event), "output_index": index})
 
 
 def _decode(data: bytes | msgspec.Raw) -> Members:

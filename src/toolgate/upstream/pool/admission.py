@@ -320,6 +320,7 @@ class YieldingClient:
         self._slots.retake(self._payer)
 
 
+@dataclass(eq=False)
 class ChildSlots:
     """The slots for the child processes of a pool. Starts that calls wait for come before those that list.
 
@@ -327,22 +328,16 @@ class ChildSlots:
     has to reject one. A connection in use never loses its child: if all are in use, starts wait in line.
     """
 
-    def __init__(
-        self,
-        capacity: Callable[[], int] = lambda: sys.maxsize,
-        *,
-        on_evict: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.capacity = capacity
-        self._on_evict = on_evict
-        self._taken = 0
-        self._closing = 0
-        """Taken slots whose children are being ended."""
-        self._holders: set[ManagedConnection] = set()
-        """Connections whose child runs."""
-        self._urgent: deque[asyncio.Future[None]] = deque()
-        self._patient: deque[asyncio.Future[None]] = deque()
-        self._turns: dict[ManagedConnection, asyncio.Future[None]] = {}
+    capacity: Callable[[], int] = lambda: sys.maxsize
+    on_evict: Callable[[], None] = lambda: None
+    _taken: int = field(default=0, init=False)
+    _closing: int = field(default=0, init=False)
+    """Taken slots whose children are being ended."""
+    _holders: "set[ManagedConnection]" = field(default_factory=set, init=False)
+    """Connections whose child runs."""
+    _urgent: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
+    _patient: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
+    _turns: "dict[ManagedConnection, asyncio.Future[None]]" = field(default_factory=dict, init=False)
 
     def is_awaited_by(self, holder: "ManagedConnection") -> bool:
         return holder in self._turns
@@ -405,5 +400,5 @@ class ChildSlots:
             if not idle:
                 return
             min(idle, key=lambda holder: holder.last_used_s).evict()
-            self._on_evict()
+            self.on_evict()
             wanted -= 1
