@@ -55,9 +55,10 @@ export function PageHead({ title, about, above = [], guide, children }: PageHead
                   component={Link}
                   to={`/guides/${read}`}
                   underline="always"
-                  style={{ whiteSpace: "nowrap" }}
+                  style={{ display: "inline-flex", alignItems: "center", gap: 4 }}
                 >
-                  <IconBook size={14} aria-hidden style={{ verticalAlign: "-2px" }} /> Guide
+                  <IconBook size={14} aria-hidden />
+                  Guide
                 </Anchor>
               ) : null}
             </Text>

@@ -9,7 +9,7 @@ test.each([
   [event({ type: "call", server_id: "git", tool: "log", outcome: "ok" }), "git.log", "succeeded", "green"],
   [
     event({ type: "admin", operation: "put", kind: "task", record_id: "ops", revision: 7 }),
-    "put task ops",
+    "changed task ops",
     "revision 7",
     "blue",
   ],

@@ -3,11 +3,36 @@ import type { Shapes } from "@/api/client";
 
 export type Event = Shapes["AuditShown"];
 
+const OPERATIONS: Readonly<Record<string, string>> = {
+  put: "changed",
+  create: "created",
+  delete: "deleted",
+  remove: "removed",
+  test: "tested",
+  upload: "uploaded",
+  publish: "published",
+  backup: "backed up",
+  reload: "reloaded",
+  login: "logged in to",
+  logout: "logged out of",
+};
+
+const HASH = /^[0-9a-f]{64}$/;
+
+/** A name as it is; of a hash, as much as tells it from others. */
+function shortened(name: string): string {
+  return HASH.test(name) ? `${name.slice(0, 12)}…` : name;
+}
+
+function counted(many: number, what: string): string {
+  return many === 1 ? `1 ${what}` : `${many} ${what}s`;
+}
+
 /** The action, done or attempted. A denied call has the name that its caller sent. */
 export function subjectOf(event: Event): string {
   switch (event.type) {
     case "admin":
-      return `${event.operation} ${event.kind} ${event.record_id}`;
+      return `${OPERATIONS[event.operation ?? ""] ?? event.operation} ${event.kind?.replace("_", " ")} ${shortened(event.record_id ?? "")}`;
     case "call":
     case "approval":
     case "definition":
@@ -19,9 +44,9 @@ export function subjectOf(event: Event): string {
     case "spawn":
       return `process of ${event.server_id}`;
     case "scope":
-      return `${event.tools} tools of ${event.servers} servers`;
+      return `${counted(event.tools ?? 0, "tool")} of ${counted(event.servers ?? 0, "server")}`;
     case "session":
-      return `${event.tool_calls} calls, ${event.rounds} rounds at ${event.door}`;
+      return `${counted(event.tool_calls ?? 0, "call")}, ${counted(event.rounds ?? 0, "round")} at ${event.door}`;
   }
 }
 
@@ -112,6 +137,7 @@ export function colourOf(event: Event): string {
 }
 
 export function tookMs(event: Event): number | null {
+  if (event.outcome === "denied") return null;
   if (event.duration_us !== null) return event.duration_us / 1_000;
   return event.duration_ms;
 }
