@@ -6004,11 +6004,14 @@ export interface components {
             definition_tokens: number;
             /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
-            saved_tokens: number;
             /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
+            /**
+             * @description `full_tokens` without `definition_tokens`. Negative if the tools of `find` mode have more tokens than
+             *     all registered tools.
+             */
+            saved_tokens: number;
             /** @description The date in UTC, such as `2026-01-31`. */
             day: string;
         };
@@ -6023,11 +6026,14 @@ export interface components {
             definition_tokens: number;
             /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
-            saved_tokens: number;
             /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
+            /**
+             * @description `full_tokens` without `definition_tokens`. Negative if the tools of `find` mode have more tokens than
+             *     all registered tools.
+             */
+            saved_tokens: number;
             /** @description The id of the task. Empty: callers without a task. */
             task_id: string;
         };
@@ -6057,11 +6063,14 @@ export interface components {
             definition_tokens: number;
             /** @description Tokens these lists would have had with the definitions of all registered tools. */
             full_tokens: number;
-            /** @description The difference. Negative if the tools of `find` mode have more tokens than all registered tools. */
-            saved_tokens: number;
             /** @description Calls with a result. */
             calls: number;
             result_tokens: number;
+            /**
+             * @description `full_tokens` without `definition_tokens`. Negative if the tools of `find` mode have more tokens than
+             *     all registered tools.
+             */
+            saved_tokens: number;
         };
         /**
          * ToolActivity

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from toolgate.errors import Conflict, InvalidRecord, NotFound
 from toolgate.gateway.scope.caller import can_show_server
@@ -27,23 +29,22 @@ from toolgate.registry.records.policy_bodies import MAX_CHOICES
 _FOR_ALL: Final = "this lists the choices of all callers"
 
 
-class Integration(NamedTuple):
-    """One server, and the caller's state for it."""
+class Integration(msgspec.Struct, frozen=True, kw_only=True):
+    """A server within the caller's ceiling, and its state for the caller."""
 
     server_id: str
     display_name: str
     state: IntegrationState
     chosen: bool
-    """Whether the caller chose the state. If not, it is the default of the caller's key."""
+    """Whether the caller set this state. Otherwise it is the default of its key."""
     tools: int
-    """Tools within the caller's ceiling, independent of its choice."""
+    """The number of its tools within your key's ceiling, switched on or not."""
     read_only_tools: int
+    """The number of these tools that are marked as read-only."""
+    writing_tools: int
+    """The number of the other tools."""
     needs_login: bool
     """Whether each caller logs in to the server."""
-
-    @property
-    def writing_tools(self) -> int:
-        return self.tools - self.read_only_tools
 
 
 async def list_integrations(control: Control, principal: Principal) -> list[Integration]:
@@ -119,6 +120,7 @@ def _build_integrations(platform: Snapshot, principal: Principal, chosen: Integr
             chosen=server_id in chosen.chosen,
             tools=len(are_read_only),
             read_only_tools=sum(are_read_only),
+            writing_tools=len(are_read_only) - sum(are_read_only),
             needs_login=platform.servers[server_id].record.is_per_principal,
         )
         for server_id, are_read_only in tools.items()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, cast
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Index, String, Table, Text, select, text
 
@@ -74,13 +75,17 @@ def parse_event_id(text: str) -> tuple[str, int] | None:
 LOG_CHARS: Final = 24  # of the name of a log: 96 bits of a digest (`name_log`)
 
 
-class TokenSums(NamedTuple):
-    """Token sums of lists and results over a time span."""
+class TokenSums(msgspec.Struct, frozen=True):
+    """Estimated tokens of tool lists and results."""
 
     lists: int
+    """Tool lists sent to clients and models."""
     definition_tokens: int
+    """Tokens of the definitions in these lists."""
     full_tokens: int
+    """Tokens these lists would have had with the definitions of all registered tools."""
     calls: int
+    """Calls with a result."""
     result_tokens: int
 
 
@@ -88,7 +93,7 @@ METADATA: Final = sa.MetaData()
 _POSITION: Final = BigInteger().with_variant(sa.Integer, "sqlite")
 KEYS: Final = ("outcome", "door", "principal", "task_id", "server_id", "tool", "code", "request_id")
 """Columns that have the event field of the same name."""
-SUMS: Final = TokenSums._fields  # columns, and the event fields of the same name
+SUMS: Final = TokenSums.__struct_fields__  # columns, and the event fields of the same name
 
 # One row. Every writing transaction first locks it, which serialises writers on any engine: positions rise in
 # the order of commits, so a reader that continues from one misses nothing.

@@ -126,22 +126,9 @@ class IntegrationSent(StrictBody):
     its prompts and resources. `off`: nothing."""
 
 
-class IntegrationShown(ResponseShape, frozen=True, kw_only=True):
+class IntegrationShown(integrations.Integration, ResponseShape, frozen=True, kw_only=True):
     """A server within the caller's ceiling, and its state for the caller."""
 
-    server_id: str
-    display_name: str
-    state: IntegrationState
-    chosen: bool
-    """Whether the caller set this state. Otherwise it is the default of its key."""
-    tools: int
-    """The number of its tools within your key's ceiling, switched on or not."""
-    read_only_tools: int
-    """The number of these tools that are marked as read-only."""
-    writing_tools: int
-    """The number of the other tools."""
-    needs_login: bool
-    """Whether each caller logs in to the server."""
     login: Annotated[Login | None, Field(description="The caller's own login to the server. Null: none.")]
 
 

@@ -7,6 +7,8 @@ plan to apply.
 import asyncio
 from typing import Any, Final
 
+import msgspec
+
 from toolgate.audit.index.activity import Activity
 from toolgate.audit.index.statements import DAY_MS
 from toolgate.audit.index.tables import SUMS, EventFilter, TokenSums
@@ -78,20 +80,12 @@ DAYS: Final = 7  # a week
 MAX_DAYS: Final = 366  # a leap year
 
 
-class TokensShown(ResponseShape, frozen=True, kw_only=True):
+class TokensShown(TokenSums, ResponseShape, frozen=True, kw_only=True):
     """Estimated tokens of tool lists and results."""
 
-    lists: int
-    """Tool lists sent to clients and models."""
-    definition_tokens: int
-    """Tokens of the definitions in these lists."""
-    full_tokens: int
-    """Tokens these lists would have had with the definitions of all registered tools."""
     saved_tokens: int
-    """The difference. Negative if the tools of `find` mode have more tokens than all registered tools."""
-    calls: int
-    """Calls with a result."""
-    result_tokens: int
+    """`full_tokens` without `definition_tokens`. Negative if the tools of `find` mode have more tokens than
+    all registered tools."""
 
 
 class TokensOfDay(TokensShown, frozen=True, kw_only=True):
@@ -145,7 +139,7 @@ async def show_tokens(control: Control, call: RestCall[None]) -> TokensResponse:
     total = TokenSums(*(sum(getattr(day, name) for day in found.days.values()) for name in SUMS))
 
     def encode(sums: TokenSums) -> dict[str, int]:
-        return sums._asdict() | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
+        return msgspec.structs.asdict(sums) | {"saved_tokens": sums.full_tokens - sums.definition_tokens}
 
     format_day = least_privilege.format_day
     return TokensResponse(
