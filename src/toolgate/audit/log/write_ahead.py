@@ -69,45 +69,34 @@ class MappedWriteAhead:
             self._path.unlink(missing_ok=True)
 
 
-class FileWriteAhead:
-    """The same with writes to a file, for file systems that cannot map one."""
+class FileWriteAhead(MappedWriteAhead):
+    """The same with writes to a file, too, for file systems that cannot map one."""
 
     def __init__(self, path: Path, fd: int) -> None:
         """Takes over `fd`."""
+        super().__init__()
         self._path = path
         self._fd = fd
-        self._end = _LINES_OFFSET
-        self._scan_from = 0
 
     def append(self, line: bytes) -> None:
         os.pwrite(self._fd, line, self._end)
-        self._end += len(line)
+        super().append(line)
         self._write_head()
 
-    def lines(self) -> memoryview:
-        return memoryview(os.pread(self._fd, self._end - _LINES_OFFSET, _LINES_OFFSET))
-
     def clear(self, scan_from: int, /) -> None:
-        self._scan_from = scan_from
-        self._end = _LINES_OFFSET
+        super().clear(scan_from)
         self._write_head()
 
     def close(self, *, is_done: bool) -> None:
-        if self._fd < 0:
-            return
-        os.close(self._fd)
-        self._fd = -1
-        if is_done:
-            self._path.unlink(missing_ok=True)
+        if not self._map.closed:
+            os.close(self._fd)
+        super().close(is_done=is_done)
 
     def _write_head(self) -> None:
-        os.pwrite(self._fd, _HEAD.pack(_MAGIC, self._end, self._scan_from), 0)
+        os.pwrite(self._fd, _HEAD.pack(_MAGIC, self._end, self._words[2]), 0)
 
 
-WriteAhead = MappedWriteAhead | FileWriteAhead
-
-
-def open_write_ahead(path: Path, *, scan_from: int) -> WriteAhead:
+def open_write_ahead(path: Path, *, scan_from: int) -> MappedWriteAhead:
     """Create an empty file that replaces the one at `path`. Raises OSError."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -18,7 +18,7 @@ import msgspec
 
 from toolgate.audit.events import AuditEvent, CallEnded, CallRecorded
 from toolgate.audit.log import files
-from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead, WriteAhead
+from toolgate.audit.log.write_ahead import LINE_ROOM_BYTES, MappedWriteAhead
 from toolgate.errors import ServerUnavailable
 
 ROTATE_BYTES: Final = 64 * 1024 * 1024  # about 100,000 calls
@@ -113,7 +113,7 @@ class AuditLog:
         self,
         sink: AuditSink,
         *,
-        ahead: WriteAhead | None = None,
+        ahead: MappedWriteAhead | None = None,
         first_sequence: int = 1,
         on_written: Callable[[], None] = lambda: None,
         retry_s: float = RETRY_S,
