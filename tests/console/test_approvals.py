@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.eventually import eventually
 from tests.scenarios import reference
@@ -66,20 +66,69 @@ def test_a_call_that_waits_is_approved_in_the_queue_and_then_made_once(
     tab.goto("/console/approvals")
     expect(tab.get_by_role("heading", name="No pending approvals")).to_be_visible()
     waiting = write(gateway, caller, HIDING)["error"]["data"]["approval_id"]
-    card = tab.get_by_role("article", name=f"Approval {waiting}")
-    expect(card.get_by_label("arguments", exact=True)).to_contain_text("harmU+202ElessU+200B")
+    card = tab.get_by_role("article", name=f"Approval of {WRITE}")
+    expect(card).to_contain_text("Asked by key:writer")
+    expect(card.get_by_role("table", name="Arguments")).to_contain_text("harmU+202ElessU+200B")
     card.get_by_label("Reason").fill("looked at")
     card.get_by_role("button", name="Approve").click()
     expect(card).to_be_hidden()
     made = write(gateway, caller, HIDING)
     again = write(gateway, caller, HIDING)
-    tab.get_by_label("State", exact=True).select_option("used")
+    tab.get_by_role("combobox", name="State").click()
+    tab.get_by_role("option", name="Approved and used").click()
     expect(tab.get_by_role("row", name="looked at")).to_be_visible()
+    tab.get_by_role("searchbox", name="Find").fill("no such call")
+    expect(tab.get_by_role("heading", name="No approvals match")).to_be_visible()
+    tab.get_by_role("button", name="Remove filter Text: no such call").click()
+    expect(tab.get_by_role("row", name="looked at")).to_be_visible()
+    expect(tab).to_have_url("/console/approvals?state=used")
 
     assert made["is_error"] is False
     assert (gateway.site.root / "files" / "note").read_text("utf-8") == HIDING
     assert again["error"]["code"] == "mcp_approval_required"
     assert gateway.get(f"/admin/api/approvals/{waiting}")["reason"] == "looked at"
+
+
+def press_until(tab: Page, wanted: Locator) -> None:
+    """Tab, until what is wanted has the focus: as one does who has no mouse."""
+    for _ in range(80):
+        tab.keyboard.press("Tab")
+        if wanted.evaluate("one => one === document.activeElement"):
+            return
+    raise AssertionError(f"{wanted} is not reached by keyboard")
+
+
+def test_calls_are_decided_on_one_after_the_other_by_keyboard_alone(
+    tab: Page, gateway: Gateway, caller: dict[str, str]
+) -> None:
+    for one in gateway.get("/admin/api/approvals?state=pending")["approvals"]:
+        gateway.http.post(f"/admin/api/approvals/{one['approval_id']}/deny", json={"reason": "before"})
+    texts = ("apple", "berry", "cherry")
+    ids = {text: write(gateway, caller, text)["error"]["data"]["approval_id"] for text in texts}
+    tab.goto("/console/approvals")
+    cards = tab.get_by_role("article", name=f"Approval of {WRITE}")
+    expect(cards).to_have_count(3)
+    press_until(tab, cards.filter(has_text="cherry").get_by_role("button", name="Approve"))
+    tab.keyboard.press("Enter")
+    expect(cards).to_have_count(2)
+    berry = cards.filter(has_text="berry")
+    expect(berry.get_by_role("link", name=WRITE)).to_be_focused()
+    press_until(tab, berry.get_by_role("button", name="Deny"))
+    tab.keyboard.press("Enter")
+    expect(berry.get_by_role("textbox", name="Reason")).to_be_focused()
+    tab.keyboard.type("not this one")
+    tab.keyboard.press("Enter")
+    expect(cards).to_have_count(1)
+    apple = cards.filter(has_text="apple")
+    expect(apple.get_by_role("link", name=WRITE)).to_be_focused()
+    press_until(tab, apple.get_by_role("button", name="Approve"))
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("heading", name="Approvals", exact=True)).to_be_focused()
+    expect(tab.get_by_role("heading", name="No pending approvals")).to_be_visible()
+
+    stored = {text: gateway.get(f"/admin/api/approvals/{one}") for text, one in ids.items()}
+    assert [one["state"] for one in stored.values()] == ["approved", "denied", "approved"]
+    assert stored["berry"]["reason"] == "not this one"
 
 
 def test_a_call_is_denied_by_its_link_and_the_caller_gets_the_reason(
@@ -117,7 +166,7 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
     eventually(lambda: [one["state"] for one in gateway.get(newest)["events"]] == ["used"])
     tab.goto("/console/activity?type=approval")
     events = tab.get_by_role("region", name="Events").get_by_role("row")
-    events.filter(has_text="approved").first.press("Enter")
+    events.filter(has_text="approved").first.get_by_role("link").press("Enter")
     expect(tab.get_by_role("table", name="Details")).to_contain_text("approved by elicitation")
 
     tab.goto("/console/servers/filesystem/edit")

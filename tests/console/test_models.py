@@ -57,16 +57,21 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     tab.get_by_role("combobox", name="Models").fill("small-*")
     tab.get_by_role("combobox", name="Models").press("Enter")
     tab.get_by_role("button", name="Add a header").click()
-    tab.get_by_label("Header", exact=True).fill("x-team")
-    tab.get_by_label("Value").fill("tools")
-    tab.get_by_label("Tool rounds").fill("3")
+    tab.get_by_role("textbox", name="Header", exact=True).fill("x-team")
+    tab.get_by_role("textbox", name="Value").fill("tools")
+    tab.get_by_role("textbox", name="Tool rounds").fill("3")
     tab.get_by_role("button", name="Test connection").click()
     answered = tab.get_by_role("status").filter(has_text="Connected in")
     expect(answered).to_contain_text("Callers get 2: small-1, small-2")
     expect(answered).to_contain_text("Callers do not get 1: <b>large</b>U+202E")
     assert gateway.get("/admin/api/chat-upstreams")["chat_upstreams"] == []
 
-    tab.get_by_role("button", name="Create chat upstream").click()
+    tab.get_by_role("button", name="Help: Tool rounds").click()
+    expect(tab.get_by_role("dialog", name="Help: Tool rounds")).to_contain_text("rounds with tool calls")
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name="Review and save").click()
+    review = tab.get_by_role("dialog", name="Create this chat upstream")
+    review.get_by_role("button", name="Save", exact=True).click()
     expect(tab.get_by_role("heading", name="own")).to_be_visible()
     saved = gateway.get("/admin/api/chat-upstreams/own")
     assert (saved["models"], saved["headers"], saved["budgets"]["max_iterations"]) == (
@@ -76,8 +81,9 @@ def test_a_chat_upstream_is_tried_saved_changed_and_deleted(
     )
 
     tab.get_by_role("link", name="Edit").click()
-    tab.get_by_label("Enabled").uncheck()
-    tab.get_by_role("button", name="Save").click()
+    tab.get_by_role("switch", name="Enabled").uncheck()
+    tab.get_by_role("button", name="Review and save").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
     expect(tab.get_by_text("disabled", exact=True)).to_be_visible()
     assert gateway.get("/admin/api/chat-upstreams/own")["enabled"] is False
 

@@ -30,7 +30,7 @@ def test_a_server_is_pinned_and_what_changes_in_it_is_seen_line_by_line_and_appr
     client = gateway.modern()
     tab.goto("/console/pins")
     tab.get_by_role("row", name="rug").click()
-    tab.get_by_role("button", name="Pin this server").click()
+    tab.get_by_role("button", name="Review and pin").click()
     tab.get_by_role("dialog").get_by_role("button", name="Pin", exact=True).click()
     expect(tab.get_by_role("heading", name="Nothing to review")).to_be_visible()
     assert gateway.get("/admin/api/pins/rug")["tools"].keys() == {"read", "turn"}
@@ -41,7 +41,7 @@ def test_a_server_is_pinned_and_what_changes_in_it_is_seen_line_by_line_and_appr
     assert client.tools() == ["rug.turn"]
 
     changed.get_by_label("Approve read").check()
-    tab.get_by_role("button", name="Approve 1 selected").click()
+    tab.get_by_role("button", name="Review and approve 1 selected").click()
     plan = tab.get_by_role("dialog")
     expect(plan).to_contain_text("gains 1: +rug/read")
     plan.get_by_role("button", name="Approve", exact=True).click()
@@ -54,7 +54,7 @@ def test_what_someone_else_approves_meanwhile_shows_at_once(tab: Page, gateway: 
     gateway.cli("pins", "approve", "rug")
     gateway.modern().text("rug.turn")
     tab.goto("/console/pins/rug")
-    tab.get_by_role("button", name="Approve all 1").click()
+    tab.get_by_role("button", name="Review and approve all 1").click()
     expect(tab.get_by_role("dialog", name="Approve rug")).to_be_visible()
     assert gateway.cli("pins", "approve", "rug").code == 0
 

@@ -41,7 +41,7 @@ def test_the_funnel_counts_what_the_gateway_decided(tab: Page, gateway: Gateway)
     funnel.nth(2).get_by_role("button").click()
     expect(tab).to_have_url(re.compile("layer=task"))
     table = tab.get_by_role("region", name="Decisions")
-    expect(table.get_by_text("git_reset", exact=True)).to_be_visible()
+    expect(table.get_by_role("button", name="git_reset", exact=True)).to_be_visible()
     expect(table.get_by_text("git_log", exact=True)).to_have_count(0)
 
 
@@ -50,7 +50,7 @@ def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
     tab.goto("/console/scope?task=review&why=git.git_reset")
     response = tab.get_by_role("region", name="Answer")
     expect(response).to_contain_text("git.git_reset is not in scope: denied by the task.")
-    expect(response).to_contain_text("mcp.tool_denylist `git_reset`")
+    expect(response).to_contain_text("mcp.tool_denylist git_reset")
     expect(response.get_by_role("link", name="Open the task")).to_have_attribute(
         "href", "/console/tasks/review"
     )
@@ -70,6 +70,38 @@ def test_a_missing_tool_shows_layer_rule_and_next_step(tab: Page) -> None:
     tab.goto("/console/")
     tab.goto(shared)
     expect(response).to_contain_text("its server is not selected by the request")
+
+
+def test_why_a_tool_is_missing_is_found_by_keyboard_alone(tab: Page) -> None:
+    """And the answer is in view where the link leads to, also on a phone."""
+    tab.goto("/console/")
+    expect(tab.get_by_role("heading", name="Overview")).to_be_visible()
+    tab.keyboard.press("Control+k")
+    expect(tab.get_by_role("combobox", name="Search or run a command")).to_be_focused()
+    tab.keyboard.type("git.git_reset")
+    wanted = tab.get_by_role("option", name="Why is “git.git_reset” missing?")
+    expect(wanted).to_be_visible()
+    for _ in range(10):
+        if wanted.get_attribute("aria-selected") == "true":
+            break
+        tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    response = tab.get_by_role("region", name="Answer")
+    expect(response).to_contain_text("git.git_reset is in scope.")
+    task = tab.get_by_role("combobox", name="Task")
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        if task.evaluate("one => one === document.activeElement"):
+            break
+    tab.keyboard.type("review")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    expect(response).to_contain_text("git.git_reset is not in scope: denied by the task.")
+
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto("/console/scope?task=review&why=git.git_reset")
+    expect(response.get_by_text("denied by the task")).to_be_in_viewport()
+    expect(response.get_by_role("link", name="Open the task")).to_be_in_viewport()
 
 
 def test_an_agent_looks_at_its_own_scope_and_learns_of_nothing_else(

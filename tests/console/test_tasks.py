@@ -16,13 +16,22 @@ def config_of(gateway: Gateway, task_id: str) -> dict[str, object]:
     return {key: json.loads(text) for key, text in stored.items()}
 
 
+def save(tab: Page) -> None:
+    """As in every form: the plan is reviewed, and then saved."""
+    tab.get_by_role("button", name="Review and save").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+
+
 @pytest.mark.requirement("000-24", "000-25")
 def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page, gateway: Gateway) -> None:
     tab.goto("/console/tasks")
     tab.get_by_role("link", name="New task").click()
     tab.get_by_role("textbox", name="Name").fill("review")
     tab.get_by_label("memory: allowed").check()
+    blind = tab.get_by_role("region", name="Plan").get_by_role("alert").filter(has_text="would see no tools")
+    expect(blind).to_be_visible()
     tab.get_by_label("git: default").check()
+    expect(blind).to_be_hidden()
     expect(tab.get_by_label("git: allowed")).to_be_checked()
     tab.get_by_label("memory: default").check()
     tab.get_by_label("memory: allowed").uncheck()
@@ -33,11 +42,16 @@ def test_a_task_is_made_by_ticking_with_what_it_will_see_shown_before(tab: Page,
     patterns.press("Enter")
     expect(tab.get_by_text("git_diff* matches 3:")).to_be_visible()
     plan = tab.get_by_role("region", name="Plan")
-    expect(plan).to_contain_text("gains 3: +git/git_diff")
-    plan.get_by_role("button", name="Create task").click()
+    expect(plan).to_contain_text("would see 3: +git/git_diff")
+    plan.get_by_role("button", name="Review and save").click()
+    review = tab.get_by_role("dialog", name="Create this task")
+    expect(review).to_contain_text("would see 3: +git/git_diff")
+    review.get_by_role("button", name="Keep editing").click()
+    expect(review).to_be_hidden()
+    save(tab)
 
     expect(tab.get_by_role("heading", name="review", exact=True)).to_be_visible()
-    expect(tab.get_by_role("region", name="Tools")).to_contain_text("git.git_diff_staged")
+    expect(tab.get_by_role("region", name="Tools offered")).to_contain_text("git.git_diff_staged")
     assert config_of(gateway, "review") == {
         "mcp.enabled": True,
         "mcp.default_server_ids": ["git"],
@@ -55,12 +69,12 @@ def test_a_policy_is_tried_before_it_is_enforced_has_budgets_and_leaves_approval
     tab.goto("/console/tasks/trial/edit")
     tab.get_by_role("switch", name="Enforced").uncheck()
     tab.get_by_role("button", name="Rate limits and quotas").click()
-    tab.get_by_label("Calls per day").fill("500")
+    tab.get_by_role("textbox", name="Calls per day").fill("500")
     tab.get_by_role("button", name="Approvals and chat").click()
     tab.get_by_role("switch", name="Elicited approval").uncheck()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("git_reset")
-    plan.get_by_role("button", name="Save").click()
+    save(tab)
 
     expect(tab.get_by_role("heading", name="trial", exact=True)).to_be_visible()
     expect(tab.get_by_role("list", name="Rate limits and quotas")).to_contain_text("0 of 500")
@@ -82,10 +96,10 @@ def test_what_others_wrote_meanwhile_is_taken_over_and_what_was_typed_is_kept(
     body = {"config": {"mcp.enabled": True, "mcp.default_server_ids": ["git"], "team.owner": '"ops"'}}
     gateway.put("/admin/api/tasks/shared", body)
     tab.goto("/console/tasks/shared/edit")
-    tab.get_by_label("Title").fill("Mine")
+    tab.get_by_role("textbox", name="Title").fill("Mine")
     gateway.put("/admin/api/tasks/shared", {"config": {**body["config"], "mcp.tool_denylist": ["git_reset"]}})
     tab.get_by_role("button", name="Load their version").click()
-    tab.get_by_role("region", name="Plan").get_by_role("button", name="Save").click()
+    save(tab)
 
     expect(tab.get_by_role("heading", name="shared", exact=True)).to_be_visible()
     assert gateway.get("/admin/api/tasks/shared")["display_name"] == "Mine"
@@ -98,11 +112,12 @@ def test_what_was_typed_while_the_gateway_was_away_is_planned_when_it_is_back(ta
     tab.route(away, lambda route: route.abort())
     tab.goto("/console/tasks/-/new")
     tab.get_by_role("textbox", name="Name").fill("patient")
+    tab.get_by_label("git: default").check()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("the gateway cannot be reached")
     tab.unroute(away)
 
-    expect(plan.get_by_role("button", name="Create task")).to_be_enabled()
+    expect(plan.get_by_role("button", name="Review and save")).to_be_enabled()
 
 
 def test_a_task_may_be_called_new(tab: Page, gateway: Gateway) -> None:
@@ -123,7 +138,7 @@ def test_a_task_shows_what_is_amiss_and_the_url_to_paste_and_is_deleted_by_its_n
     tab.get_by_role("row", name="gone").click()
     expect(tab.get_by_role("alert")).to_contain_text("no_such_tool")
     tab.get_by_role("tab", name="Connect").click()
-    expect(tab.get_by_role("region", name="URL")).to_have_text(f"{gateway.url}/api/mcp/t/gone")
+    expect(tab.get_by_role("group", name="URL")).to_have_text(f"{gateway.url}/api/mcp/t/gone")
     tab.get_by_role("button", name="Delete").click()
     dialog = tab.get_by_role("dialog")
     expect(dialog).to_contain_text("loses 12")
@@ -165,7 +180,7 @@ def test_a_profile_is_made_with_a_selection_for_one_environment(tab: Page, gatew
     expect(tab.get_by_text("@destructive matches")).to_contain_text("git.git_reset")
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("gains 1: +git/git_log")
-    plan.get_by_role("button", name="Create profile").click()
+    save(tab)
 
     expect(tab.get_by_role("link", name="bounded")).to_be_visible()
     expect(tab.get_by_role("region", name="In dev")).to_contain_text("git_reset matches 1")
@@ -183,7 +198,8 @@ def test_a_rollout_is_shown_with_its_share_widened_promoted_and_rolled_back(
     gateway.put("/admin/api/profiles/staged", {**profile, "rollout": rollout})
     gateway.put("/admin/api/tasks/staged", {"config": {"mcp.enabled": True, "mcp.profile": '"staged"'}})
     tab.goto("/console/profiles")
-    tab.get_by_role("row", name="staged").get_by_text("10 % on version 2").click()
+    expect(tab.get_by_role("row", name="staged")).to_contain_text("10 % on version 2")
+    tab.get_by_role("row", name="staged").get_by_role("link", name="staged").click()
     card = tab.get_by_role("region", name="Rollout")
     expect(card.get_by_role("heading", name="Version 2 for 10 % of callers")).to_be_visible()
     expect(card.get_by_role("row", name="2 (candidate)")).to_contain_text("10 %")
@@ -224,6 +240,8 @@ def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: 
     tab.get_by_text("Tasks", exact=True).last.click()
     tab.get_by_role("row", name="wide").click()
     expect(tab.get_by_role("region", name="Unused tools")).to_contain_text("git.git_diff")
+    expect(tab.get_by_role("row", name="git.git_diff_staged")).to_contain_text("not since")
+    expect(tab.get_by_role("region", name="Unused tools")).not_to_contain_text("never")
     expect(tab.get_by_text("20 of 21 granted tools were not used")).to_be_visible()
     tab.get_by_role("link", name="Policy without them").click()
     expect(tab.get_by_text("1 call used 1 tool.")).to_be_visible()
@@ -233,7 +251,43 @@ def test_what_a_task_uses_becomes_its_policy_after_a_review(tab: Page, gateway: 
     tab.get_by_role("button", name="Review policy without them").click()
     plan = tab.get_by_role("region", name="Plan")
     expect(plan).to_contain_text("git_diff")
-    plan.get_by_role("button", name="Save").click()
+    save(tab)
 
     expect(tab.get_by_role("heading", name="wide", exact=True)).to_be_visible()
     assert gateway.modern("/api/mcp/t/wide").tools() == ["memory.read_graph"]
+
+
+def test_what_offers_nothing_says_why_and_leads_to_what_to_do(tab: Page, gateway: Gateway) -> None:
+    """And the banner of a profile says the same as its cards, also while a server is down."""
+    nowhere = {
+        "transport": "streamable_http",
+        "http": {"url": "http://127.0.0.1:9/mcp"},
+        "allowed_tools": ["*"],
+    }
+    gateway.put("/admin/api/mcp/servers/billing", {**nowhere, "tags": ["money"]})
+    gateway.put("/admin/api/profiles/paying", {"tags": ["money"], "allow": ["git_log"], "deny": ["git/*"]})
+    one = {"mcp.enabled": True, "mcp.default_server_ids": ["billing"]}
+    gateway.put("/admin/api/tasks/invoices", {"config": one})
+    gateway.put("/admin/api/tasks/paid", {"config": {"mcp.enabled": True, "mcp.profile": "paying"}})
+    eventually(lambda: gateway.get("/admin/api/mcp/servers/billing")["health"]["state"] == "down")
+    tab.goto("/console/tasks?state=none")
+    row = tab.get_by_role("row", name="invoices")
+    expect(row).to_contain_text("0 of")
+    expect(row).to_contain_text("Its server billing is down: cannot connect to 127.0.0.1:9")
+    expect(row.get_by_role("link", name="Open billing")).to_have_attribute("href", "/console/servers/billing")
+    expect(tab.get_by_role("row", name="paid")).to_contain_text("Its profile paying offers nothing")
+    expect(tab.get_by_role("row", name="shared")).to_have_count(0)
+    assert findings_in_both_schemes(tab) == []
+    tab.get_by_role("button", name="Remove filter State: No tools offered").click()
+    expect(tab.get_by_role("row", name="shared")).to_contain_text("of")
+
+    tab.get_by_role("row", name="paid").get_by_role("link", name="Open paying").click()
+    nothing = tab.get_by_role("alert").filter(has_text="No tools offered")
+    expect(nothing).to_contain_text("billing has not listed tools.")
+    expect(nothing.get_by_role("link", name="Open billing")).to_be_visible()
+    card = tab.get_by_role("region", name="Common")
+    expect(card).to_contain_text("git_log matches no tools yet: billing has not listed its tools")
+    expect(card).to_contain_text("git/* matches no tools of the selected servers")
+    banner = tab.get_by_role("alert").filter(has_text="Rules to review")
+    expect(banner).to_contain_text("deny: no name matches git/*")
+    expect(banner).not_to_contain_text("git_log")

@@ -73,7 +73,8 @@ export function FilterRow({ find, selects = [], children }: FilterRowProps) {
             clearButtonProps={{ "aria-label": `Clear: ${label}` }}
             searchable={data.length > 8}
             limit={50}
-            w={190}
+            style={{ flex: "1 1 150px" }}
+            maw={200}
           />
         ))}
         {children}

@@ -85,7 +85,7 @@ export function Decision({ approval }: { readonly approval: Approval }) {
           <TextInput
             ref={field}
             aria-label="Reason"
-            placeholder="Reason: needed to deny, and kept in the audit log"
+            placeholder="Reason (needed to deny)"
             value={reason}
             onChange={(event) => setReason(event.currentTarget.value)}
             error={

@@ -5,6 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { useMay, useMe } from "@/api/me";
 import { profilesQuery, tasksQuery } from "@/api/records";
+import { profilesOverviewQuery } from "@/pages/tasks/queries";
 import { type Column, DataTable } from "@/parts/data-table";
 import { ClearFilters, FilterRow, useFilters } from "@/parts/filter-row";
 import { hasWords } from "@/parts/filter-words";
@@ -17,7 +18,6 @@ import { Untrusted } from "@/parts/untrusted";
 import { useToolsChange } from "@/parts/use-tools-change";
 import { draftOf, holding, type Profile, type Selection, usersOf } from "./draft";
 import { whyNothing } from "./nothing";
-import { overviewQuery } from "./queries";
 
 interface Row {
   readonly id: string;
@@ -75,7 +75,7 @@ function Profiles({ profiles }: { readonly profiles: readonly Profile[] }) {
   const { environment } = useMe();
   const findings = useFindings("profile");
   const tasks = useQuery(tasksQuery).data ?? [];
-  const overview = useQuery(overviewQuery).data;
+  const overview = useQuery(profilesOverviewQuery).data;
   const { of, text } = useFilters();
   const seen = new Map(overview?.profiles.map((one) => [one.profile_id, one]));
   const rows: Row[] = profiles.map((profile) => {

@@ -5,6 +5,7 @@ import { Link, useParams, useSearchParams } from "react-router";
 import { api, take } from "@/api/client";
 import { useMe } from "@/api/me";
 import { tasksQuery } from "@/api/records";
+import { profilesOverviewQuery } from "@/pages/tasks/queries";
 import { CodeBlock } from "@/parts/copy";
 import { Findings, useFindings } from "@/parts/findings";
 import { HistoryPanel } from "@/parts/history-panel";
@@ -18,7 +19,7 @@ import { Untrusted } from "@/parts/untrusted";
 import { useToolsChange } from "@/parts/use-tools-change";
 import { ENVIRONMENTS, type Profile, type Rollout, type Selection, usersOf, versionOf } from "./draft";
 import { whyNothing } from "./nothing";
-import { overviewQuery, profileQuery } from "./queries";
+import { profileQuery } from "./queries";
 import { RolloutCard } from "./rollout-card";
 
 export function ProfilePage() {
@@ -81,7 +82,7 @@ function ProfileShown({ profile, etag }: { readonly profile: Profile; readonly e
 /** How many tools it offers at this gateway. */
 function OfferedHere({ id }: { readonly id: string }) {
   const { environment } = useMe();
-  const overview = useQuery(overviewQuery).data;
+  const overview = useQuery(profilesOverviewQuery).data;
   useToolsChange();
   const seen = overview?.profiles.find((one) => one.profile_id === id);
   if (overview === undefined || seen === undefined) return null;

@@ -11,11 +11,6 @@ export const profileQuery = (id: string) =>
       ),
   });
 
-export const overviewQuery = queryOptions({
-  queryKey: ["derived", "profiles-overview"],
-  queryFn: ({ signal }) => take(api.GET("/admin/api/mcp/profiles-overview", { signal })),
-});
-
 export const versionsQuery = (id: string) =>
   queryOptions({
     queryKey: ["derived", "versions", id],

@@ -5,24 +5,32 @@ import { standing } from "@/parts/standing";
 
 type Shapes = components["schemas"];
 type Server = Pick<Shapes["ServerShown"], "server_id" | "enabled" | "health" | "nodes">;
+type Profile = Pick<Shapes["ProfileOverview"], "profile_id" | "tools" | "unlisted">;
 type Seen = Pick<Shapes["TaskOverview"], "task_id" | "tools" | "refusal">;
 
-function listIn(config: Readonly<Record<string, string>>, key: string): string[] | null {
+type Config = Readonly<Record<string, string>>;
+
+function read(config: Config, key: string): unknown {
   try {
-    const value: unknown = JSON.parse(config[key] ?? "null");
-    return Array.isArray(value) ? value.map(String) : null;
+    return JSON.parse(config[key] ?? "null");
   } catch {
     return null;
   }
 }
 
+function listIn(config: Config, key: string): string[] | null {
+  const value = read(config, key);
+  return Array.isArray(value) ? value.map(String) : null;
+}
+
 /** Null: it offers something, or what it is made of is not known yet. */
 export function whyNothing(
   task: Seen,
-  config: Readonly<Record<string, string>> | undefined,
+  config: Config | undefined,
   servers: readonly Server[] | undefined,
+  profiles: readonly Profile[] | undefined,
 ): WhyNothing | null {
-  if (task.tools > 0 || config === undefined || servers === undefined) return null;
+  if (task.tools > 0 || config === undefined || servers === undefined || profiles === undefined) return null;
   const id = encodeURIComponent(task.task_id);
   const edit = (title: string) => ({ title, path: `/tasks/${id}/edit` });
   const lens = { title: "See why", path: `/scope?task=${id}&show=out` };
@@ -38,6 +46,8 @@ export function whyNothing(
       : "It has no servers.";
     return { reason, todo: edit("Choose servers") };
   }
+  const silenced = noProfile(read(config, "mcp.profile"), profiles, edit("Choose a profile"));
+  if (silenced !== null) return silenced;
   const known = new Map(servers.map((one) => [one.server_id, one]));
   const found = (named ?? []).flatMap((one) => known.get(one) ?? []);
   const [missing] = (named ?? []).filter((one) => !known.has(one));
@@ -55,8 +65,20 @@ export function whyNothing(
   return { reason: "Its lists exclude all tools of its servers.", todo: lens };
 }
 
+/** What is wrong with its profile, if something is. */
+function noProfile(id: unknown, profiles: readonly Profile[], other: WhyNothing["todo"]): WhyNothing | null {
+  if (typeof id !== "string") return null;
+  const found = profiles.find((one) => one.profile_id === id);
+  if (found === undefined) return { reason: `Its profile \`${id}\` does not exist.`, todo: other };
+  if (found.tools > 0) return null;
+  const todo = { title: `Open ${id}`, path: `/profiles/${encodeURIComponent(id)}` };
+  const [first] = found.unlisted;
+  const because = first === undefined ? "." : `: its server \`${first}\` has not listed tools.`;
+  return { reason: `Its profile \`${id}\` offers nothing${because}`, todo };
+}
+
 /** What is wrong with a server that lists nothing. */
-export function silentServer(server: Server): string {
+function silentServer(server: Server): string {
   const { state, lastError } = standing(server);
   const name = `Its server \`${server.server_id}\``;
   if (!server.enabled) return `${name} is disabled.`;

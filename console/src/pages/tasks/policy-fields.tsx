@@ -64,7 +64,7 @@ export function NameFields({ draft, set, isNew }: FieldsProps & { readonly isNew
 
 export function ToolFields({ draft, set }: FieldsProps) {
   return (
-    <Card withBorder padding="md" component="section" aria-label="Tools">
+    <Card withBorder padding="md" component="section" aria-label="Allowed and denied tools">
       <Stack gap="md">
         <Title order={2} size="h4">
           Tools

@@ -7,6 +7,11 @@ export const overviewQuery = queryOptions({
   queryFn: ({ signal }) => take(api.GET("/admin/api/mcp/tasks-overview", { signal })),
 });
 
+export const profilesOverviewQuery = queryOptions({
+  queryKey: ["derived", "profiles-overview"],
+  queryFn: ({ signal }) => take(api.GET("/admin/api/mcp/profiles-overview", { signal })),
+});
+
 export const taskQuery = (id: string) =>
   queryOptions({
     queryKey: ["task", id],

@@ -19,11 +19,12 @@ import { Untrusted } from "@/parts/untrusted";
 import { useToolsChange } from "@/parts/use-tools-change";
 import { visibleText } from "@/parts/visible";
 import { whyNothing } from "./nothing";
-import { overviewQuery } from "./queries";
+import { overviewQuery, profilesOverviewQuery } from "./queries";
 
 type Overview = Shapes["OverviewResponse"];
 interface Row {
   readonly task: Shapes["TaskOverview"];
+  readonly warnings: number;
   readonly findings: number;
   readonly why: WhyNothing | null;
 }
@@ -32,10 +33,10 @@ interface Row {
 const STATES: Readonly<Record<string, { label: string; has: (row: Row) => boolean }>> = {
   none: { label: "No tools offered", has: ({ task }) => task.tools === 0 },
   denied: { label: "Requests denied", has: ({ task }) => task.refusal !== null },
-  review: { label: "Something to review", has: (row) => row.task.warnings.length + row.findings > 0 },
+  review: { label: "Something to review", has: (row) => row.warnings + row.findings > 0 },
   fine: {
     label: "Nothing to do",
-    has: (row) => row.task.tools > 0 && row.task.warnings.length + row.findings === 0,
+    has: (row) => row.task.tools > 0 && row.warnings + row.findings === 0,
   },
 };
 const SELECTED = ["state", "server"] as const;
@@ -92,6 +93,7 @@ function Tasks({ overview }: { readonly overview: Overview }) {
   const findings = useFindings("task");
   const records = useQuery(tasksQuery).data;
   const servers = useQuery(serversQuery).data;
+  const profiles = useQuery(profilesOverviewQuery).data?.profiles;
   const { of, text } = useFilters();
   const columns = useMemo(
     () => columnsOf(overview.registered_tools, overview.registered_tokens),
@@ -101,10 +103,12 @@ function Tasks({ overview }: { readonly overview: Overview }) {
     const configs = new Map(records?.map((one) => [one.task_id, one.config]));
     return overview.tasks.map((task) => ({
       task,
+      // That nothing is left is said with its reason.
+      warnings: task.tools === 0 ? 0 : task.warnings.length,
       findings: findings.get(task.task_id)?.length ?? 0,
-      why: whyNothing(task, configs.get(task.task_id), servers),
+      why: whyNothing(task, configs.get(task.task_id), servers, profiles),
     }));
-  }, [overview.tasks, records, servers, findings]);
+  }, [overview.tasks, records, servers, profiles, findings]);
   const [state, server] = SELECTED.map(of);
   const shown = rows.filter(
     (row) =>
@@ -197,8 +201,8 @@ function columnsOf(allTools: number, allTokens: number): readonly Column<Row>[] 
   ];
 }
 
-function Notes({ row: { task, findings } }: { readonly row: Row }) {
-  if (task.warnings.length + findings === 0 && task.refusal === null) return "–";
+function Notes({ row: { task, warnings, findings } }: { readonly row: Row }) {
+  if (warnings + findings === 0 && task.refusal === null) return "–";
   return (
     <Group gap={4}>
       {task.refusal ? (
@@ -206,10 +210,10 @@ function Notes({ row: { task, findings } }: { readonly row: Row }) {
           requests denied
         </Badge>
       ) : null}
-      {task.warnings.length > 0 ? (
+      {warnings > 0 ? (
         <Tooltip label={visibleText(task.warnings.join("; "))} multiline maw={360}>
           <Badge color="yellow" variant="light">
-            {count(task.warnings.length)} {task.warnings.length === 1 ? "warning" : "warnings"}
+            {count(warnings)} {warnings === 1 ? "warning" : "warnings"}
           </Badge>
         </Tooltip>
       ) : null}

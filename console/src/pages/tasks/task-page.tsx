@@ -21,7 +21,7 @@ import { Untrusted } from "@/parts/untrusted";
 import { useToolsChange } from "@/parts/use-tools-change";
 import { LearnTab } from "./learn-tab";
 import { whyNothing } from "./nothing";
-import { overviewQuery, taskQuery, toolsQuery } from "./queries";
+import { overviewQuery, profilesOverviewQuery, taskQuery, toolsQuery } from "./queries";
 
 export function TaskPage() {
   const { id = "" } = useParams();
@@ -43,7 +43,8 @@ function TaskShown({ task, etag }: { readonly task: Task; readonly etag: string 
   const findings = useFindings("task").get(id);
   const overview = useQuery(overviewQuery).data?.tasks.find((one) => one.task_id === id);
   const servers = useQuery(serversQuery).data;
-  const why = overview ? whyNothing(overview, task.config, servers) : null;
+  const profiles = useQuery(profilesOverviewQuery).data?.profiles;
+  const why = overview ? whyNothing(overview, task.config, servers, profiles) : null;
   useToolsChange();
   return (
     <>
@@ -157,7 +158,7 @@ function Sees({ id }: { readonly id: string }) {
             ) : null}
           </Group>
           <DataTable
-            label="Tools"
+            label="Tools offered"
             rows={found.tools}
             columns={COLUMNS}
             keyOf={(one) => one.name}
