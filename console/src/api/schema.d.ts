@@ -4278,12 +4278,14 @@ export interface components {
             /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of the caller.
+             * @description `admin` manages everything, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools,
+             *     `node` is for a node of this gateway. At most the role of the caller that creates the key.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
             /**
-             * @description The most that callers with this key may reach. It must be within the caller's ceiling.
+             * @description The most that callers with this key may reach. It must be within the ceiling of the caller that creates
+             *     the key.
              * @default {
              *       "tasks": null,
              *       "servers": null,
@@ -4300,7 +4302,7 @@ export interface components {
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
-             *     tools marked as read-only) or `off`.
+             *     tools marked as read-only) or `off`. Callers then switch servers on and off within the ceiling.
              * @default on
              * @enum {string}
              */
@@ -4317,11 +4319,15 @@ export interface components {
             /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of the caller.
+             * @description `admin` manages everything, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools,
+             *     `node` is for a node of this gateway. At most the role of the caller that creates the key.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
-            /** @description The most that callers with this key may reach. It must be within the caller's ceiling. */
+            /**
+             * @description The most that callers with this key may reach. It must be within the ceiling of the caller that creates
+             *     the key.
+             */
             ceiling?: components["schemas"]["CeilingBody"];
             /** @description The task of requests that name no task. */
             default_task?: string | null;
@@ -4331,7 +4337,7 @@ export interface components {
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
-             *     tools marked as read-only) or `off`.
+             *     tools marked as read-only) or `off`. Callers then switch servers on and off within the ceiling.
              * @enum {string}
              */
             integrations?: "off" | "read_only" | "on";
@@ -4344,12 +4350,14 @@ export interface components {
             /** @description The unique id of the key: the name of its principal in the audit log and in logs. */
             key_id: string;
             /**
-             * @description At most the role of the caller.
+             * @description `admin` manages everything, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools,
+             *     `node` is for a node of this gateway. At most the role of the caller that creates the key.
              * @enum {string}
              */
             role: "admin" | "publisher" | "viewer" | "agent" | "node";
             /**
-             * @description The most that callers with this key may reach. It must be within the caller's ceiling.
+             * @description The most that callers with this key may reach. It must be within the ceiling of the caller that creates
+             *     the key.
              * @default {
              *       "tasks": null,
              *       "servers": null,
@@ -4366,7 +4374,7 @@ export interface components {
             budgets?: components["schemas"]["QuotasBody"] | null;
             /**
              * @description The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
-             *     tools marked as read-only) or `off`.
+             *     tools marked as read-only) or `off`. Callers then switch servers on and off within the ceiling.
              * @default on
              * @enum {string}
              */

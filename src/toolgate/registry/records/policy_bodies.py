@@ -216,18 +216,17 @@ class QuotasBody(StrictBody):
         return None if budgets == principals.Quotas() else budgets
 
 
-class KeyBody(StrictBody, makes=principals.Key):
-    """An API key. The record stores its hash only."""
+class KeyTermsBody(StrictBody):
+    """An API key, without what identifies its secret."""
 
     key_id: fields.Name
     """The unique id of the key: the name of its principal in the audit log and in logs."""
-    sha256: fields.Sha256
-    """The SHA-256 of the key. The key itself is never stored."""
     role: principals.Role
     """`admin` manages everything, `publisher` writes tasks and profiles, `viewer` reads, `agent` calls tools,
-    `node` is for a node of this gateway."""
+    `node` is for a node of this gateway. At most the role of the caller that creates the key."""
     ceiling: CeilingBody = CeilingBody()
-    """The most that callers with this key may reach."""
+    """The most that callers with this key may reach. It must be within the ceiling of the caller that creates
+    the key."""
     default_task: fields.Name | None = None
     """The task of requests that name no task."""
     expires_at_s: fields.UnixTime | None = None
@@ -237,6 +236,13 @@ class KeyBody(StrictBody, makes=principals.Key):
     integrations: principals.IntegrationState = "on"
     """The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
     tools marked as read-only) or `off`. Callers then switch servers on and off within the ceiling."""
+
+
+class KeyBody(KeyTermsBody, makes=principals.Key):
+    """An API key. The record stores its hash only."""
+
+    sha256: fields.Sha256
+    """The SHA-256 of the key. The key itself is never stored."""
 
 
 class ChoiceBody(StrictBody):

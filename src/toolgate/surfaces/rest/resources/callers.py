@@ -22,8 +22,7 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import Ceiling, IntegrationState, Role
 from toolgate.model.tasks import Environment
 from toolgate.registry.records.body import StrictBody
-from toolgate.registry.records.fields import Name, UnixTime
-from toolgate.registry.records.policy_bodies import CeilingBody, QuotasBody
+from toolgate.registry.records.policy_bodies import KeyTermsBody, QuotasBody
 from toolgate.surfaces.rest.framework.request import PAGING, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, RestResponse, Revision
 from toolgate.surfaces.rest.framework.routing import ANYONE, delete, get, post, put
@@ -230,24 +229,8 @@ SECRET_BYTES: Final = 32
 """43 characters in the URL-safe alphabet: impossible to guess, so one round of hashing is enough."""
 
 
-class KeySent(StrictBody):
+class KeySent(KeyTermsBody):
     """The key to create. The gateway chooses its secret."""
-
-    key_id: Name
-    """The unique id of the key: the name of its principal in the audit log and in logs."""
-    role: Role
-    """At most the role of the caller."""
-    ceiling: CeilingBody = CeilingBody()
-    """The most that callers with this key may reach. It must be within the caller's ceiling."""
-    default_task: Name | None = None
-    """The task of requests that name no task."""
-    expires_at_s: UnixTime | None = None
-    """The unix time at which the key expires, in seconds. Unset: never."""
-    budgets: QuotasBody | None = None
-    """The rate limits and quotas that all users of the key share."""
-    integrations: IntegrationState = "on"
-    """The initial state of every server for callers with this key: `on` (all its tools), `read_only` (only
-    tools marked as read-only) or `off`."""
 
 
 class KeyShown(KeySent):
