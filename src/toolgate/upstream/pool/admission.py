@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from toolgate.errors import CallTimedOut, NodeBusy, ServerBusy, ToolgateError
+from toolgate.errors import CallTimedOut, NodeBusy, ServerBusy
 from toolgate.upstream.connection.contract import ClientChannel, RpcResponse
 
 if TYPE_CHECKING:  # it uses this module
@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # it uses this module
 SHARE: Final = 10
 """The last fifth of all slots is for principals with less than this part of them."""
 
-_Turn = asyncio.Future[ToolgateError | None]
-"""Done with None once the slot is granted, else with the error of the call."""
+_Turn = asyncio.Future[None]
+"""Done once the place or slot is granted; it fails with the error of a call that made room for others."""
 
 
 class NodeSlots:
@@ -74,24 +74,25 @@ class NodeSlots:
             return
         if self.queued >= self.limit and not has_server_slot:
             self._make_room(principal_id)
-        loop = asyncio.get_running_loop()
-        turn: _Turn = loop.create_future()
+        turn: _Turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(principal_id, {})[turn] = None
         self.queued += 1
-        timer = loop.call_at(until_s, self._expire, principal_id, turn)
         try:
-            rejection = await turn
-        except asyncio.CancelledError:
-            # The slot may have been granted at the very moment of the cancellation.
+            async with asyncio.timeout_at(until_s):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            # The slot may have been granted or refused at this very moment.
             if turn.cancelled():
                 self._remove(principal_id, turn)
-            elif turn.result() is None:
+            elif turn.exception() is None:
                 self.release(principal_id)
-            raise
-        finally:
-            timer.cancel()
-        if rejection is not None:
-            raise rejection
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+            in_flight = f"this node has {self.in_flight} calls in flight"
+            raise CallTimedOut(
+                f"{in_flight}, and no slot within the call's time; nothing was sent",
+                hint=NodeBusy.default_hint,
+            ) from exc
 
     def release(self, principal_id: str) -> None:
         self.in_flight -= 1
@@ -137,18 +138,7 @@ class NodeSlots:
         newest = next(reversed(waiting[largest]))
         self._remove(largest, newest)
         if not newest.done():
-            newest.set_result(busy)
-
-    def _expire(self, principal_id: str, turn: _Turn) -> None:
-        if not turn.done():
-            self._remove(principal_id, turn)
-            turn.set_result(
-                CallTimedOut(
-                    f"this node has {self.in_flight} calls in flight, and no slot within the call's time;"
-                    " nothing was sent",
-                    hint=NodeBusy.default_hint,
-                )
-            )
+            newest.set_exception(busy)
 
     def _remove(self, principal_id: str, turn: _Turn) -> None:
         turns = self._waiting.get(principal_id)
@@ -174,7 +164,7 @@ class ServerGate:
     """Calls that hold a place."""
     outside: int = 0
     """Calls that gave their place away and will take it back."""
-    _waiting: deque[asyncio.Future[bool]] = field(default_factory=deque)
+    _waiting: deque[_Turn] = field(default_factory=deque)
     _emptied: asyncio.Event | None = None
 
     @property
@@ -205,27 +195,22 @@ class ServerGate:
             raise ServerBusy(
                 f"server `{self.server_id}` has {self.in_flight} calls in flight and {self.queued} waiting"
             )
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
+        turn: _Turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
-        timer = loop.call_at(until_s, self._expire, turn)
         try:
-            has_place = await turn
-        except asyncio.CancelledError:
-            # The place may have been granted at the very moment of the cancellation: it goes to the next
-            # call.
-            if turn.cancelled():
+            async with asyncio.timeout_at(until_s):
+                await turn
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            # The place may have been granted at this very moment: it goes to the next call.
+            if not turn.cancelled():
+                self.leave()
+            else:
                 with suppress(ValueError):  # removed already
                     self._waiting.remove(turn)
-            elif turn.result():
-                self.leave()
-            raise
-        finally:
-            timer.cancel()
-        if not has_place:
-            raise CallTimedOut(
-                f"no room at server `{self.server_id}` within the call's time; nothing was sent"
-            )
+            if isinstance(exc, asyncio.CancelledError):
+                raise
+            message = f"no room at server `{self.server_id}` within the call's time; nothing was sent"
+            raise CallTimedOut(message) from exc
 
     def leave(self) -> None:
         """Give the place to the call that waits longest, or back."""
@@ -262,14 +247,9 @@ class ServerGate:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(True)
+                turn.set_result(None)
                 return True
         return False
-
-    def _expire(self, turn: asyncio.Future[bool]) -> None:
-        if not turn.done():
-            self._waiting.remove(turn)
-            turn.set_result(False)
 
 
 class YieldingClient:
@@ -335,9 +315,9 @@ class ChildSlots:
     """Taken slots whose children are being ended."""
     _holders: "set[ManagedConnection]" = field(default_factory=set, init=False)
     """Connections whose child runs."""
-    _urgent: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
-    _patient: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
-    _turns: "dict[ManagedConnection, asyncio.Future[None]]" = field(default_factory=dict, init=False)
+    _urgent: deque[_Turn] = field(default_factory=deque, init=False)
+    _patient: deque[_Turn] = field(default_factory=deque, init=False)
+    _turns: "dict[ManagedConnection, _Turn]" = field(default_factory=dict, init=False)
 
     def is_awaited_by(self, holder: "ManagedConnection") -> bool:
         return holder in self._turns
