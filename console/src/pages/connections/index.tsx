@@ -143,7 +143,7 @@ function List({ found }: { readonly found: Integrations }) {
     <>
       <FilterRow find="A server" />
       <DataTable
-        label="Your servers"
+        label="Servers and your settings"
         rows={matching(found.all, text)}
         columns={found.all.some((one) => one.needs_login) ? [...COLUMNS, LOGIN] : COLUMNS}
         keyOf={(row) => row.server_id}

@@ -118,7 +118,13 @@ export function OnlyHere({ url }: { readonly url: string }) {
         <Prose
           text={`\`${new URL(url).host}\` is a loopback address: the key works for programs on this machine. For someone elsewhere, start the gateway with \`--listen\` and an address of your network, set \`public_url\`, and hand over access again. `}
         />
-        <Anchor component={Link} to="/guides/how-to/production" target="_blank">
+        <Anchor
+          c="inherit"
+          underline="always"
+          component={Link}
+          to="/guides/how-to/production"
+          target="_blank"
+        >
           Production guide
         </Anchor>
       </Text>

@@ -28,7 +28,13 @@ export function HandOverFailed({ error, onAgain }: HandOverFailedProps) {
             {wanted.task === null ? null : (
               <Text size="sm" component="div">
                 Task{" "}
-                <Anchor component={Link} to={`/tasks/${encodeURIComponent(wanted.task.id)}`} target="_blank">
+                <Anchor
+                  c="inherit"
+                  underline="always"
+                  component={Link}
+                  to={`/tasks/${encodeURIComponent(wanted.task.id)}`}
+                  target="_blank"
+                >
                   <Untrusted text={wanted.task.id} mono />
                 </Anchor>{" "}
                 was created. The next attempt uses it; delete it if you do not need it.

@@ -67,7 +67,10 @@ function usePickedNames() {
   const { picks } = usePicks();
   const [params] = useSearchParams();
   const named = picksIn(params.get("servers"), params.get("tools"));
-  return { names: [...(named.size > 0 ? named : picks).keys()], isAsked: named.size > 0 || params.get("from") === "picks" };
+  return {
+    names: [...(named.size > 0 ? named : picks).keys()],
+    isAsked: named.size > 0 || params.get("from") === "picks",
+  };
 }
 
 function Form() {
@@ -189,6 +192,8 @@ function Done({ made, draft, found, tools, onEnd }: DoneProps) {
         <Text size="sm" component="div">
           The key <Untrusted text={made.key_id} mono /> reaches task{" "}
           <Anchor
+            c="inherit"
+            underline="always"
             component={Link}
             to={`/tasks/${encodeURIComponent(made.default_task ?? "")}`}
             target="_blank"

@@ -18,7 +18,7 @@ import { Untrusted } from "@/parts/untrusted";
 import { EventTable } from "../activity/event-table";
 import { nearness, reachOf, taskOf } from "./key-draft";
 import { Expiry, LastUse, Reach, Role } from "./key-facts";
-import { usageQuery } from "./queries";
+import { CHANGED, usageQuery } from "./queries";
 
 export function KeyPage() {
   const { keyId = "" } = useParams();
@@ -190,7 +190,7 @@ function Calls({ keyId }: { readonly keyId: string }) {
         {({ events }) => (
           <>
             <EventTable
-              label="Recent calls"
+              label="Calls with this key"
               events={events}
               empty={<Empty title="No calls yet">The kept audit log has no call with this key.</Empty>}
             />
@@ -227,7 +227,8 @@ function Revocation({ keyId, onKept, onGone }: RevocationProps) {
   const revoke = useMutation({
     mutationFn: () => take(api.DELETE("/admin/api/keys/{key_id}", { params: { path: { key_id: keyId } } })),
     onSuccess: () => {
-      void queries.invalidateQueries({ queryKey: ["key", "all"] });
+      for (const queryKey of [["key", "all"], ...CHANGED.slice(1)])
+        void queries.invalidateQueries({ queryKey });
       onGone();
     },
   });

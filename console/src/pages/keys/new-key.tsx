@@ -14,6 +14,7 @@ import { Empty, Failure } from "@/parts/states";
 import { TimeBudgetFields } from "@/parts/time-budgets";
 import { visibleText } from "@/parts/visible";
 import { INTEGRATIONS, type KeyDraft, type KeyRole, keyBody, keyProblems, NEW_KEY, ROLES } from "./key-draft";
+import { CHANGED } from "./queries";
 import { SecretShown } from "./secret-shown";
 
 /** At most this many suggestions; typing finds the others. */
@@ -56,7 +57,7 @@ function KeyForm({ onMade }: { readonly onMade: (made: Shapes["KeyMade"]) => voi
     gcTime: 0,
     onSuccess: (made) => {
       onMade(made);
-      void queries.invalidateQueries({ queryKey: ["key"] });
+      for (const queryKey of CHANGED) void queries.invalidateQueries({ queryKey });
     },
   });
   return (

@@ -3,6 +3,9 @@ import { queryOptions } from "@tanstack/react-query";
 import { allPages } from "@/api/all-pages";
 import { api, type Shapes, take } from "@/api/client";
 
+/** What is fetched again after a key was written. */
+export const CHANGED: readonly string[][] = [["key"], ["derived"], ["budgets"]];
+
 /** The gateway composes every task of each key. */
 const PAGE = 100;
 

@@ -3,6 +3,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { ApiError, api, type Shapes, take } from "@/api/client";
 import { keysQuery } from "@/api/records";
 import { asPlanned } from "@/parts/use-writing";
+import { CHANGED } from "./queries";
 
 export interface Wanted {
   readonly key: Shapes["KeySent"];
@@ -43,7 +44,7 @@ export function useHandOver(onTask: (id: string) => void) {
       }
     },
     onSettled: () => {
-      for (const queryKey of [["key"], ["task"], ["derived"]]) void queries.invalidateQueries({ queryKey });
+      for (const queryKey of [...CHANGED, ["task"]]) void queries.invalidateQueries({ queryKey });
     },
   });
 
