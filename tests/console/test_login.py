@@ -1,6 +1,7 @@
 """The console's gate: whom it lets in, by a key or by an issuer, what of it a role sees, and the way out."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,8 @@ from tests.console.browser import findings_in_both_schemes, tab_on
 from tests.gateway.auth.issuer import AUDIENCE, Issuer, serving_issuer
 from tests.scenarios.gateway import Gateway, Json, Site, running
 
+HTTP_WORDS = re.compile(r"[0-9]{3}|unauth|status|header|bearer|code", re.IGNORECASE)
+"""The protocol's words mean nothing to someone who logs in."""
 ADMIN = "an-administrators-key-of-more-than-32-characters"
 BEARER = {"authorization": f"Bearer {ADMIN}"}
 
@@ -66,8 +69,11 @@ def kept(tab: Page) -> list[str]:
 
 def test_a_key_leads_to_the_page_that_was_asked_for_and_is_forgotten_on_leaving(tab: Page) -> None:
     tab.goto("/console/keys")
-    log_in(tab, "tg_wrong")
-    expect(tab.get_by_role("alert")).to_be_visible()
+    for wrong in ("tg_wrong", "schlüssel"):
+        log_in(tab, wrong)
+        expect(tab.get_by_role("alert")).to_contain_text("Unknown or revoked key")
+    expect(tab.get_by_role("alert")).not_to_contain_text(HTTP_WORDS)
+    expect(tab.get_by_role("main")).not_to_contain_text("`")
     assert kept(tab) == []
 
     log_in(tab, ADMIN)
@@ -88,13 +94,44 @@ def test_a_viewer_sees_nothing_to_write_with_and_is_shown_out_when_the_key_is_re
     log_in(tab, make_key(gateway, key_id="desk", role="viewer"))
     expect(tab.get_by_role("row", name="desk")).to_be_visible()
     expect(tab.get_by_role("link", name="New key")).to_be_hidden()
-    tab.get_by_role("row", name="desk").click()
+    expect(tab.get_by_role("link", name="Hand over access")).to_be_hidden()
+    tab.get_by_role("link", name="desk").click()
     expect(tab.get_by_role("heading", name="History")).to_be_visible()
     expect(tab.get_by_role("button", name="Revoke")).to_be_hidden()
     gateway.http.delete("/admin/api/keys/desk", headers=BEARER).raise_for_status()
     expect(tab.get_by_role("heading", name="Log in to Toolgate")).to_be_visible()
-
+    expect(tab.get_by_text("Your key was revoked or has expired")).to_be_visible()
+    expect(tab.get_by_role("textbox", name="Key")).to_be_focused()
+    expect(tab.get_by_role("button", name="Log in with")).to_be_visible()
     assert kept(tab) == []
+    assert findings_in_both_schemes(tab) == []
+
+    log_in(tab, ADMIN)
+    tab.get_by_role("button", name="admin").click()
+    tab.get_by_role("menuitem", name="Log out").click()
+    expect(tab.get_by_role("heading", name="Log in to Toolgate")).to_be_visible()
+    expect(tab.get_by_text("Your key was revoked or has expired")).to_have_count(0)
+
+
+def test_while_the_gateway_is_away_the_login_says_what_to_check(tab: Page) -> None:
+    tab.goto("/console/keys")
+    expect(tab.get_by_role("button", name="Log in with")).to_be_visible()
+    tab.route("**/api/v1/me", lambda one: one.abort())
+    log_in(tab, ADMIN)
+    alert = tab.get_by_role("alert")
+    expect(alert).to_contain_text("The gateway does not respond")
+    expect(alert).to_contain_text("Check that it is running (toolgate status)")
+    expect(tab.get_by_role("textbox", name="Key")).to_have_value(ADMIN)
+    tab.unroute("**/api/v1/me")
+    tab.get_by_role("button", name="Log in", exact=True).click()
+    expect(tab.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
+
+    tab.route("**/api/v1/me", lambda one: one.abort())
+    tab.goto("/console/keys")
+    expect(tab.get_by_role("heading", name="Toolgate does not respond")).to_be_visible()
+    tab.unroute("**/api/v1/me")
+    tab.get_by_role("button", name="Try again").click()
+    expect(tab.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
 
 
 def test_a_tab_with_a_revoked_key_asks_for_another(tab: Page, gateway: Gateway) -> None:
@@ -104,6 +141,7 @@ def test_a_tab_with_a_revoked_key_asks_for_another(tab: Page, gateway: Gateway) 
     tab.goto("about:blank")
     gateway.http.delete("/admin/api/keys/gone", headers=BEARER).raise_for_status()
     tab.goto(f"{gateway.url}/console/keys")
+    expect(tab.get_by_text("Your key was revoked or has expired")).to_be_visible()
     log_in(tab, ADMIN)
 
     expect(tab.get_by_role("button", name="admin")).to_be_visible()
@@ -124,7 +162,8 @@ def test_what_was_typed_when_a_key_ends_is_there_again_after_the_next_login(
 
     log_in(tab, ADMIN)
     expect(tab.get_by_role("textbox", name="Name")).to_have_value("half-done")
-    tab.get_by_role("button", name="Create task").click()
+    tab.get_by_role("button", name="Review and save").click()
+    tab.get_by_role("dialog", name="Create this task").get_by_role("button", name="Save", exact=True).click()
     expect(tab.get_by_role("heading", name="half-done", exact=True)).to_be_visible()
     assert kept(tab) == [ADMIN]
 
@@ -158,8 +197,8 @@ def test_an_agent_sees_only_the_pages_that_are_for_agents_and_begins_on_one(
     tab.goto("/console/")
     log_in(tab, make_key(gateway, key_id="bot", role="agent"))
     pages = tab.get_by_role("navigation", name="Pages").get_by_role("link")
-    expect(pages).to_have_text(["Scope lens", "Catalog", "Integrations", "WASM tasks"])
-    expect(tab.get_by_role("heading", name="Scope lens")).to_be_visible()
+    expect(pages).to_have_text(["Catalog", "Playground", "My connections", "Scope lens", "WASM tasks"])
+    expect(tab.get_by_role("heading", name="Catalog")).to_be_visible()
 
 
 def test_whom_the_issuer_knows_comes_back_to_the_page_that_was_asked_for(
