@@ -3,37 +3,29 @@
 import asyncio
 import json
 import re
-import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client
-from playwright.sync_api import Download, Page, Route, expect
+from playwright.sync_api import Download, Page, expect
 
 from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import Gateway, Site
 
-FORM_SERVER = {
-    "command": sys.executable,
-    "args": ["-I", "-S", str(Path(__file__).with_name("form_server.py"))],
-}
 PICKED = ["git.git_log", "memory.read_graph"]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Five servers in as many categories. Writing a file needs an approval."""
+    """Four servers in as many categories."""
     site = Site(tmp_path_factory.mktemp("site"))
-    asked = {"per_tool": {"write_file": "always"}}
     site.place(
-        {**reference.filesystem(site), "approval_policy": asked, "category": "Files", "tags": ["local"]},
+        {**reference.filesystem(site), "category": "Files", "tags": ["local"]},
         {**reference.memory(site), "category": "Knowledge"},
         {**reference.git(site), "category": "Code", "tags": ["local"]},
-        site.server("form", stdio=FORM_SERVER, category="Forms"),
         site.stage("stage", "tools=echo,pid", category="Stage"),
     )
     return site
@@ -42,7 +34,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.fixture(autouse=True, scope="module")
 def cataloged(gateway: Gateway) -> None:
     """The catalog follows what servers list aside."""
-    wanted = {"Files", "Knowledge", "Code", "Forms", "Stage"}
+    wanted = {"Files", "Knowledge", "Code", "Stage"}
     eventually(
         lambda: (
             {one["name"] for one in gateway.get("/api/catalog")["categories"] if one["toolCount"]} == wanted
@@ -55,9 +47,9 @@ def test_tools_picked_across_packages_make_a_skill_and_a_url_with_exactly_them(
     tab: Page, gateway: Gateway, tmp_path: Path
 ) -> None:
     tab.goto("/console/catalog")
-    tab.get_by_label("Search", exact=True).fill("commit log")
+    tab.get_by_label("Find").fill("commit log")
     tab.get_by_label("Pick git.git_log", exact=True).check()
-    tab.get_by_label("Search", exact=True).fill("")
+    tab.get_by_label("Find").fill("")
     tab.get_by_role("link", name="Knowledge").click()
     tab.get_by_role("link", name="memory").click()
     tab.get_by_label("Pick memory.read_graph").check()
@@ -166,7 +158,7 @@ def test_a_tool_is_looked_at_and_called_with_what_was_typed_into_the_form_of_its
     tab.get_by_role("link", name="edit_file", exact=True).click()
     takes = tab.get_by_role("region", name="Input schema")
     expect(takes.get_by_text("oldText")).to_be_visible()
-    tab.get_by_role("tab", name="Try it").click()
+    tab.get_by_role("link", name="Try it").click()
     tab.get_by_role("button", name="Add to edits").click()
     tab.get_by_label("oldText").fill("Welcome.")
     tab.get_by_label("newText").fill("Come in.")
@@ -181,59 +173,26 @@ def test_a_tool_is_looked_at_and_called_with_what_was_typed_into_the_form_of_its
     tab.get_by_text("JSON", exact=True).click()
     tab.get_by_label("Arguments", exact=True).fill('{"path": "/etc/hostname", "edits": []}')
     tab.get_by_role("button", name="Call tool").click()
-    expect(tab.get_by_role("region", name="Result").get_by_text("tool error")).to_be_visible()
+    expect(tab.get_by_role("region", name="Result", exact=True).get_by_text("tool error")).to_be_visible()
 
 
-def test_a_form_has_every_kind_of_field_and_turns_into_json_and_back(tab: Page) -> None:
-    tab.goto("/console/catalog/tool?name=form.fill&tab=try")
-    tab.get_by_role("combobox", name="Variant").click()
-    tab.get_by_role("option", name="Point").click()
-    tab.get_by_label("lat").fill("95")
-    expect(tab.get_by_text("Must be at most 90.")).to_be_visible()
-    tab.get_by_label("lat").fill("4.50")
-    tab.get_by_role("combobox", name="mode").click()
-    tab.get_by_role("option", name="slow").click()
-    tab.get_by_label("day").fill("2026-11-16")
-    tab.get_by_label("Give tree").check()
-    tab.get_by_label("value").fill("root")
-    tab.get_by_role("button", name="Add to children").click()
-    tab.get_by_label("value").nth(1).fill("leaf")
-    tab.get_by_label("extra").fill('{"k": [null]}')
-    tab.get_by_text("JSON", exact=True).click()
-    typed = json.loads(tab.get_by_label("Arguments", exact=True).input_value())
-    tab.get_by_text("Form", exact=True).click()
-    tab.get_by_role("button", name="Call tool").click()
-    got = json.loads(tab.get_by_role("region", name="Result").get_by_label("text", exact=True).inner_text())
+def test_picked_tools_become_a_task_with_its_plan(tab: Page, gateway: Gateway) -> None:
+    tab.goto("/console/catalog/picked?servers=memory&tools=git.git_log,filesystem.read_text_file")
+    tab.get_by_role("link", name="Make a task").click()
+    tab.get_by_label("Name", exact=True).fill("standup")
+    plan = tab.get_by_role("region", name="Plan")
+    expect(plan).to_contain_text("+git/git_log")
+    expect(plan).not_to_contain_text("git_diff")
+    tab.get_by_role("button", name="Review and save").click()
+    tab.get_by_role("dialog").get_by_role("button", name="Save", exact=True).click()
+    expect(tab.get_by_role("heading", name="standup")).to_be_visible()
+    listed = set(gateway.modern("/api/mcp/t/standup").tools())
+    config = gateway.get("/admin/api/tasks/standup")["config"]
 
-    assert got == typed
-    assert got == {
-        "where": {"lat": 4.5},
-        "mode": "slow",
-        "day": "2026-11-16",
-        "tree": {"value": "root", "children": [{"value": "leaf"}]},
-        "extra": {"k": [None]},
+    assert {"git.git_log", "filesystem.read_text_file", "memory.read_graph"} < listed
+    assert {one for one in listed if not one.startswith("memory.")} == {
+        "git.git_log",
+        "filesystem.read_text_file",
     }
-
-
-def test_a_pending_call_links_to_its_approval(tab: Page, gateway: Gateway) -> None:
-    tab.goto("/console/catalog/tool?name=filesystem.write_file&tab=try")
-    tab.get_by_label("path").fill(str(gateway.site.root / "files" / "note"))
-    tab.get_by_label("content").fill("hello")
-    tab.get_by_role("button", name="Call tool").click()
-    tab.get_by_role("alert").get_by_role("link", name="approval").click()
-    expect(tab.get_by_role("button", name="Approve")).to_be_visible()
-
-    (waiting,) = gateway.get("/admin/api/approvals?state=pending")["approvals"]
-    expect(tab).to_have_url(f"/console/approvals/{waiting['approval_id']}")
-    assert waiting["arguments"]["content"] == "hello"
-
-
-def test_a_page_without_calls_says_so(tab: Page) -> None:
-    def at_a_control(route: Route) -> None:
-        me: dict[str, Any] = route.fetch().json()
-        route.fulfill(json={**me, "calls_tools": False})
-
-    tab.route("**/api/v1/me", at_a_control)
-    tab.goto("/console/catalog/tool?name=git.git_log&tab=try")
-    expect(tab.get_by_role("alert")).to_contain_text("Calls are not available here")
-    expect(tab.get_by_role("button", name="Call tool")).to_be_hidden()
+    # A package that was picked whole is followed.
+    assert json.loads(config["mcp.tool_allowlist"])[-1] == "memory/*"

@@ -26,15 +26,15 @@ export function TaskChoice({ value, onChange, about }: TaskChoiceProps) {
   if (known === null && !mayRead)
     return <SettledInput {...words} value={value} onChange={(task) => onChange(task.trim())} />;
   const all = value === "" || known?.includes(value) ? (known ?? []) : [value, ...(known ?? [])];
+  const none = { value: "", label: words.placeholder };
   return (
     <Select
       {...words}
-      data={all.map((one) => ({ value: one, label: visibleText(one) }))}
-      value={value || null}
+      data={[none, ...all.map((one) => ({ value: one, label: visibleText(one) }))]}
+      value={value}
       onChange={(task) => onChange(task ?? "")}
       searchable
-      clearable
-      clearButtonProps={{ "aria-label": "Clear task" }}
+      allowDeselect={false}
       limit={50}
       nothingFoundMessage="No matches"
     />
