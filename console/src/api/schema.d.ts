@@ -4243,10 +4243,10 @@ export interface components {
         };
         JsonValue: unknown;
         /**
-         * KeptShown
+         * KeptTool
          * @description A tool, prompt or resource that was used, and stays allowed.
          */
-        KeptShown: {
+        KeptTool: {
             server_id: string;
             /** @description A tool's name, `prompt:<name>` or `resource:<uri>`. */
             tool: string;
@@ -4418,12 +4418,10 @@ export interface components {
          * @description The least policy for what a task used, and a plan of the change. Nothing has been changed.
          */
         LearnResponse: {
-            task_id: string;
-            since_ms: number;
             /** @description The time of the oldest kept audit event. Null if no event is kept. */
             audit_begins_ms: number | null;
             calls: number;
-            kept: components["schemas"]["KeptShown"][];
+            kept: components["schemas"]["KeptTool"][];
             /** @description What callers of the task can reach now and would lose, also by naming servers. */
             removed: components["schemas"]["UnusedTool"][];
             /** @description Tokens saved in each list, for callers without a selection. */
@@ -4432,8 +4430,10 @@ export interface components {
             record: {
                 [key: string]: unknown;
             };
-            plan: components["schemas"]["PlanResponse"];
             warnings: string[];
+            task_id: string;
+            since_ms: number;
+            plan: components["schemas"]["PlanResponse"];
         };
         /**
          * LinesResponse

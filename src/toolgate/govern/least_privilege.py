@@ -85,28 +85,39 @@ def format_day(at_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskLesson:
-    """The least policy of a task by its usage, and its impact."""
+class KeptTool:
+    """A tool, prompt or resource that was used, and stays allowed."""
 
-    begins_ms: int | None
-    """The time of the first indexed event."""
+    server_id: str
+    tool: str
+    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
     calls: int
-    kept: Mapping[ToolRef, ToolUsage]
-    removed: Sequence[UnusedTool]
+    last_used_ms: int
+    is_anew: bool
+    """Whether the task's current rules deny it. It was used while they were not enforced."""
+
+
+class TaskLesson(msgspec.Struct, frozen=True, kw_only=True):
+    """The least policy for what a task used."""
+
+    audit_begins_ms: int | None
+    """The time of the oldest kept audit event. Null if no event is kept."""
+    calls: int
+    kept: list[KeptTool]
+    removed: list[UnusedTool]
+    """What callers of the task can reach now and would lose, also by naming servers."""
     tokens_saved: int
-    """Tokens saved in each list, for callers that do not select tools themselves."""
-    lesson: Lesson
-    record: Mapping[str, Any]
-    """The task record to apply."""
-    planned: PlannedChange
-    warnings: Sequence[str]
-    """Gaps in the index, and usage that the learned policy leaves out."""
+    """Tokens saved in each list, for callers without a selection."""
+    record: dict[str, Any]
+    """The proposed task. Apply it with the id of `plan`."""
+    warnings: list[str]
 
 
 async def learn_task(
     control: Control, actor: Principal, task_id: str, *, since_ms: int, may_be_empty: bool
-) -> TaskLesson:
-    """Learn the least policy of a task from its usage since `since_ms`. Raises InvalidRequest."""
+) -> tuple[TaskLesson, PlannedChange]:
+    """Learn the least policy of a task from its usage since `since_ms`, and plan it. Raises
+    InvalidRequest."""
     stored = await find_record(control, "task", task_id)
     index, served = control.audit_index, control.gateway.snapshot
     async with index.counting:
@@ -130,20 +141,30 @@ async def learn_task(
     tasks = planned.plan.tasks
     impact = next((one for one in tasks if one.task_id == task_id), TaskChange(task_id=task_id))
     calls = sum(one.calls for one in recent.values())
-    return TaskLesson(
-        begins_ms=extent.begins_ms,
+    newly_allowed = set(lesson.newly_allowed)
+    learned = TaskLesson(
+        audit_begins_ms=extent.begins_ms,
         calls=calls,
-        kept={ref: recent[ref] for ref in lesson.kept if ref in recent},
+        kept=[
+            KeptTool(
+                server_id=ref.server_id,
+                tool=ref.name,
+                calls=recent[ref].calls,
+                last_used_ms=recent[ref].last_ms,
+                is_anew=ref in newly_allowed,
+            )
+            for ref in lesson.kept
+            if ref in recent
+        ],
         removed=[
             UnusedTool(*ref, _count_tokens(served, [ref]), used[ref].last_ms if ref in used else None)
             for ref in impact.reach_removed
         ],
         tokens_saved=_count_tokens(served, impact.removed) - _count_tokens(served, impact.added),
-        lesson=lesson,
         record=record,
-        planned=planned,
         warnings=[*gaps, *_explain_lesson(served, policy, lesson, calls)],
     )
+    return learned, planned
 
 
 def _count_tokens(platform: Snapshot, refs: Iterable[ToolRef]) -> int:

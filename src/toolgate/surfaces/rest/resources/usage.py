@@ -5,7 +5,7 @@ plan to apply.
 """
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,6 @@ from toolgate.govern.control import Control
 from toolgate.model.principals import HolderKind, QuotaHolder, QuotaName
 from toolgate.policy.admission import list_limits, window_at
 from toolgate.policy.layers import parse_task_policy
-from toolgate.policy.learn import UnusedTool
 from toolgate.policy.rules import count_registered
 from toolgate.surfaces.rest.framework.request import PAGING, Parameter, RestCall
 from toolgate.surfaces.rest.framework.response import NextCursor, ResponseShape, Revision
@@ -187,18 +186,6 @@ MAX_NAMED: Final = 100
 """Unused tools listed per holder, unless the query names one holder."""
 
 
-class KeptShown(ResponseShape, frozen=True, kw_only=True):
-    """A tool, prompt or resource that was used, and stays allowed."""
-
-    server_id: str
-    tool: str
-    """A tool's name, `prompt:<name>` or `resource:<uri>`."""
-    calls: int
-    last_used_ms: int
-    is_anew: bool
-    """Whether the task's current rules deny it. It was used while they were not enforced."""
-
-
 class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
     """A server without any use since then."""
 
@@ -207,23 +194,12 @@ class IdleServerShown(ResponseShape, frozen=True, kw_only=True):
     """Null: never within the kept audit log."""
 
 
-class LearnResponse(ResponseShape, frozen=True, kw_only=True):
+class LearnResponse(least_privilege.TaskLesson, ResponseShape, frozen=True, kw_only=True):
     """The least policy for what a task used, and a plan of the change. Nothing has been changed."""
 
     task_id: str
     since_ms: int
-    audit_begins_ms: int | None
-    """The time of the oldest kept audit event. Null if no event is kept."""
-    calls: int
-    kept: list[KeptShown]
-    removed: list[UnusedTool]
-    """What callers of the task can reach now and would lose, also by naming servers."""
-    tokens_saved: int
-    """Tokens saved in each list, for callers without a selection."""
-    record: dict[str, Any]
-    """The proposed task. Apply it with the id of `plan`."""
     plan: PlanResponse
-    warnings: list[str]
 
 
 class UnusedResponse(ResponseShape, frozen=True, kw_only=True):
@@ -269,23 +245,10 @@ async def learn_policy(control: Control, call: RestCall[None]) -> LearnResponse:
     """
     task_id, since_ms = call.ids["task_id"], _parse_since(control, call, LEARN_DAYS)
     may_be_empty = call.flag("deny_all")
-    found = await least_privilege.learn_task(
+    learned, planned = await least_privilege.learn_task(
         control, call.caller, task_id, since_ms=since_ms, may_be_empty=may_be_empty
     )
-    plan = await show_plan(found.planned)
-    newly_allowed = set(found.lesson.newly_allowed)
-    kept = [
-        KeptShown.of(ref, used, tool=ref.name, last_used_ms=used.last_ms, is_anew=ref in newly_allowed)
-        for ref, used in found.kept.items()
-    ]
-    return LearnResponse.of(
-        found,
-        task_id=task_id,
-        since_ms=since_ms,
-        audit_begins_ms=found.begins_ms,
-        kept=kept,
-        plan=plan,
-    )
+    return LearnResponse.of(learned, task_id=task_id, since_ms=since_ms, plan=await show_plan(planned))
 
 
 @get("/admin/api/unused", "viewer", "Show unused grants", query=_UNUSED_QUERY, errors=(NotFound,))
