@@ -213,7 +213,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
         "catalog": ("catalog", "commerce"),
         "catalog-search": ("catalog?q=order", "get_order"),
         "catalog-tool": ("catalog/tool?name=shop.place_order", "Input schema"),
-        "catalog-try": ("catalog/tool?name=shop.place_order&tab=try", "Call tool"),
+        "catalog-try": ("playground?tool=shop.place_order", "Call tool"),
         "catalog-picked": ("catalog/picked?tools=git.git_log,notes.add_note", "Save"),
         "approvals": ("approvals", "refund_order"),
         "pins": ("pins", "archive"),

@@ -79,7 +79,11 @@ def paths(gateway: Gateway) -> list[str]:
         ),
         *(
             "catalog/tool?name=hostile.t1",
-            "catalog/tool?name=hostile.t1&tab=try",
+            "playground",
+            "playground?tool=hostile.t1",
+            f"playground?tool=hostile.{TYPED}&task={TYPED}",
+            f"playground?q={TYPED}&server={TYPED}",
+            f"playground/chat?task={TYPED}&model={TYPED}",
             f"catalog/tool?name=hostile.{TYPED}",
         ),
         *("catalog/picked?tools=hostile.t1,hostile.t2", f"catalog/picked?tools={TYPED}"),
@@ -132,14 +136,14 @@ def test_xss_1_nothing_on_any_page_runs_is_fetched_or_hides(
 @pytest.mark.parametrize(
     ("tool", "role", "shown"),
     [
-        ("links", "region", "Resource link javascript:alert(1)"),
+        ("links", "region", "Link to a resource, not active"),
         ("t2", "region", "<details open"),
         ("fails", "alert", "<script>alert(1)</script>"),
     ],
 )
 def test_xss_1_what_a_tool_answers_is_only_shown(tab: Page, tool: str, role: str, shown: str) -> None:
     """XSS-1, XSS-3, XSS-4, XSS-6"""
-    tab.goto(f"/console/catalog/tool?name=hostile.{tool}&tab=try")
+    tab.goto(f"/console/playground?tool=hostile.{tool}")
     settled(tab)
     in_form = found_in(tab)
     tab.get_by_role("button", name="Call tool").click()
