@@ -45,8 +45,9 @@ async def test_a_good_module_is_compiled_for_the_engine_that_runs_it(tmp_path: P
 
     assert facts == ModuleFacts(
         size=len(wat2wasm(wat)),
-        imports=(("spear", "log"), ("wasi_snapshot_preview1", "clock_time_get")),
+        imports=("spear.log", "wasi_snapshot_preview1.clock_time_get"),
         exports=("memory", "_start"),
+        warnings=(),
     )
     assert target.stat().st_mode & 0o777 == 0o600
     assert [one.name for one in Module.deserialize_file(new_engine(), str(target)).exports] == [

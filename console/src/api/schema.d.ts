@@ -4670,15 +4670,15 @@ export interface components {
          * @description A valid and stored module.
          */
         ModuleUploaded: {
-            sha256: string;
             size: number;
             /** @description The host functions that it imports: `module.name`. */
             imports: string[];
             exports: string[];
-            /** @description Whether it was not stored before. */
-            is_new: boolean;
             /** @description Probable mistakes that do not prevent a run. */
             warnings: string[];
+            sha256: string;
+            /** @description Whether it was not stored before. */
+            is_new: boolean;
         };
         /**
          * NoBody

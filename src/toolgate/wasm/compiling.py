@@ -14,8 +14,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from toolgate.errors import InvalidModule, QueueFull, StorageFailed, ToolgateError
 from toolgate.model.tasks import MAX_MODULE_BYTES
@@ -55,14 +57,15 @@ class CompileLimits:
 LIMITS: Final = CompileLimits()
 
 
-class ModuleFacts(NamedTuple):
+class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The imports and exports of a module that can run here."""
 
     size: int
-    imports: tuple[tuple[str, str], ...]
+    imports: tuple[str, ...]
+    """The host functions that it imports: `module.name`."""
     exports: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    """Probable mistakes in a module that can run."""
+    warnings: tuple[str, ...]
+    """Probable mistakes that do not prevent a run."""
 
 
 class _CompileQueue:
@@ -169,7 +172,7 @@ def _check_facts(output: Mapping[str, Any]) -> ModuleFacts:
     has_memory = exports.get("memory") == "MemoryType"
     return ModuleFacts(
         size=output["size"],
-        imports=tuple((module, name) for module, name, _ in output["imports"]),
+        imports=tuple(f"{module}.{name}" for module, name, _ in output["imports"]),
         exports=tuple(exports),
         warnings=() if has_memory else ("the module exports no `memory`: hostcalls cannot use it",),
     )

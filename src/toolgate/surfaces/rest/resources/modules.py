@@ -16,6 +16,7 @@ from toolgate.registry.records.body import StrictBody
 from toolgate.surfaces.rest.framework.request import BodySpec, RestCall
 from toolgate.surfaces.rest.framework.response import ResponseShape, RestResponse
 from toolgate.surfaces.rest.framework.routing import delete, get, post, put
+from toolgate.wasm.compiling import ModuleFacts
 
 _UPLOAD: Final = "/api/uploads/{sha256}"
 
@@ -129,18 +130,12 @@ class ModuleList(ResponseShape, frozen=True, kw_only=True):
     modules: list[ModuleShown]
 
 
-class ModuleUploaded(ResponseShape, frozen=True, kw_only=True):
+class ModuleUploaded(ModuleFacts, ResponseShape, frozen=True, kw_only=True):
     """A valid and stored module."""
 
     sha256: str
-    size: int
-    imports: list[str]
-    """The host functions that it imports: `module.name`."""
-    exports: list[str]
     is_new: bool
     """Whether it was not stored before."""
-    warnings: list[str]
-    """Probable mistakes that do not prevent a run."""
 
 
 class ModuleRemoved(ResponseShape, frozen=True, kw_only=True):
@@ -198,7 +193,5 @@ async def delete_module(control: Control, call: RestCall[None]) -> ModuleRemoved
 
 async def _finish_module(control: Control, actor: Principal, sha256: str, *, parts: int) -> RestResponse:
     facts, is_new = await packages.finish_module(control, actor, sha256, parts=parts)
-    imports = [".".join(one) for one in facts.imports]
-    return RestResponse(
-        ModuleUploaded.of(facts, sha256=sha256, is_new=is_new, imports=imports), 201 if is_new else 200
-    )
+    shown = ModuleUploaded.of(facts, sha256=sha256, is_new=is_new)
+    return RestResponse(shown, 201 if is_new else 200)
