@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
-from ssl import SSLContext
 from typing import Final, Self
 
 import msgspec
@@ -112,13 +111,10 @@ class Models:
         secrets: Secrets,
         egress: Egress,
         *,
-        tls: SSLContext | None = None,
-        limits: HttpLimits = LIMITS,
         pauses_s: tuple[float, ...] = PAUSES_S,
         tracer: Tracer | None = None,
     ) -> None:
-        """`tls` decides which servers are trusted; by default, the system's authorities do."""
-        self._resolver = EndpointResolver(secrets, egress, limits=limits, tls=tls)
+        self._resolver = EndpointResolver(secrets, egress, limits=LIMITS)
         self._pauses_s = pauses_s
         self._endpoints: dict[str, ModelEndpoint] = {}
         self._busy: Counter[str] = Counter()
