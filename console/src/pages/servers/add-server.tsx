@@ -156,7 +156,7 @@ function Tested({ adding }: { readonly adding: Adding }) {
       </div>
       {trial.isError ? <Failure error={trial.error} /> : null}
       {answer && isTested ? (
-        <Card withBorder component="section" aria-label="Tools">
+        <Card withBorder component="section" aria-label="Tools found">
           <Stack>
             <Title order={2} size="h4">
               What <Untrusted text={adding.id} /> offers

@@ -3,7 +3,7 @@ import { Alert, Button, Group, Stack, Switch, Text } from "@mantine/core";
 import { useMay } from "@/api/me";
 import { LeaveGuard } from "@/parts/leave-guard";
 import { Untrusted } from "@/parts/untrusted";
-import { FormFields } from "./form-fields";
+import { FormAccordion } from "./form-accordion";
 import { JsonField } from "./json-field";
 import { problemAt, unplaced } from "./problems";
 import { Review } from "./review";
@@ -62,13 +62,19 @@ export function Editor({ saved, typed, onSaved }: EditorProps) {
             <Untrusted text={one.field === "" ? one.problem : `${one.field}: ${one.problem}`} />
           </Alert>
         ))}
-        <fieldset disabled={!isAdmin} style={{ border: 0, margin: 0, padding: 0, minWidth: 0 }}>
-          {editor.json === null ? (
-            <FormFields form={editor.form} set={editor.set} problem={problem} isNew={isNew} />
-          ) : (
+        {editor.json === null ? (
+          <FormAccordion
+            form={editor.form}
+            set={editor.set}
+            problem={problem}
+            isNew={isNew}
+            isFixed={!isAdmin}
+          />
+        ) : (
+          <fieldset disabled={!isAdmin} style={{ border: 0, margin: 0, padding: 0, minWidth: 0 }}>
             <JsonField text={editor.json} onChange={editor.setJson} problems={editor.shownProblems} />
-          )}
-        </fieldset>
+          </fieldset>
+        )}
         {isAdmin ? (
           <>
             <Trial change={editor.change} onWanted={editor.ask} />

@@ -14,12 +14,15 @@ import {
 } from "@mantine/core";
 import { IconPlus, IconX } from "@tabler/icons-react";
 import type { ReactNode } from "react";
+import { HelpLabel } from "@/parts/help";
 import { Untrusted } from "@/parts/untrusted";
 import { visible, visibleText } from "@/parts/visible";
 import type { Pair, Typed } from "./server-form";
 
 interface FieldProps<Value> {
   readonly label: string;
+  /** The field of a server's record whose help is shown, like `stdio.command`. */
+  readonly help?: string;
   readonly about?: ReactNode;
   readonly value: Value;
   readonly onChange: (value: Value) => void;
@@ -37,6 +40,11 @@ function Hidden({ text }: { readonly text: string }) {
   );
 }
 
+/** A label, and the help of its field. */
+export function labelOf(label: string, help: string | undefined): ReactNode {
+  return help === undefined ? label : <HelpLabel of={`server.${help}`} label={label} />;
+}
+
 /** A problem as inputs show it. It may quote user input. */
 export function told(problem: string | undefined): ReactNode {
   return problem === undefined ? undefined : <Untrusted text={problem} />;
@@ -49,11 +57,12 @@ interface TextFieldProps extends FieldProps<string> {
 }
 
 export function TextField(props: TextFieldProps) {
-  const { label, about, value, onChange, problem, placeholder, isMono, isNeeded, isFixed } = props;
+  const { label, help, about, value, onChange, problem, placeholder, isMono, isNeeded, isFixed } = props;
   return (
     <div>
       <TextInput
-        label={label}
+        label={labelOf(label, help)}
+        aria-label={label}
         description={about}
         value={value}
         onChange={(event) => onChange(event.currentTarget.value)}
@@ -75,10 +84,11 @@ interface NumberFieldProps extends FieldProps<Typed> {
   readonly unit?: string;
 }
 
-export function NumberField({ label, about, value, onChange, problem, range, unit }: NumberFieldProps) {
+export function NumberField({ label, help, about, value, onChange, problem, range, unit }: NumberFieldProps) {
   return (
     <NumberInput
-      label={label}
+      label={labelOf(label, help)}
+      aria-label={label}
       description={about}
       value={value}
       onChange={onChange}
@@ -97,10 +107,11 @@ export function NumberField({ label, about, value, onChange, problem, range, uni
 export function WordsField(
   props: FieldProps<readonly string[]> & { readonly suggestions?: readonly string[] },
 ) {
-  const { label, about, value, onChange, problem, placeholder, suggestions = [] } = props;
+  const { label, help, about, value, onChange, problem, placeholder, suggestions = [] } = props;
   return (
     <TagsInput
-      label={label}
+      label={labelOf(label, help)}
+      aria-label={label}
       description={about}
       value={[...value]}
       onChange={onChange}
@@ -141,10 +152,10 @@ interface RowsProps<Row> extends Omit<FieldProps<readonly Row[]>, "placeholder">
 }
 
 /** A list one below the other, each with its own inputs. Its order is kept. */
-function Rows<Row>({ label, about, value, onChange, problem, one, blank, show }: RowsProps<Row>) {
+function Rows<Row>({ label, help, about, value, onChange, problem, one, blank, show }: RowsProps<Row>) {
   const change = (place: number, row: Row) => onChange(value.map((old, at) => (at === place ? row : old)));
   return (
-    <Input.Wrapper label={label} description={about} error={told(problem)} labelElement="div">
+    <Input.Wrapper label={labelOf(label, help)} description={about} error={told(problem)} labelElement="div">
       <Stack gap={6} mt={4} role="group" aria-label={label}>
         {value.map((row, place) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: a row is known by its place

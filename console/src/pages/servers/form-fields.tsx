@@ -1,6 +1,6 @@
 /** The form of a server: every field of its record. */
-import { Anchor, Fieldset, Input, SegmentedControl, Select, SimpleGrid, Stack, Switch } from "@mantine/core";
-import { NumberField, PairsField, TextField, told, WordsField } from "./fields";
+import { Anchor, Input, SegmentedControl, Select, SimpleGrid, Stack, Switch } from "@mantine/core";
+import { labelOf, NumberField, PairsField, TextField, told, WordsField } from "./fields";
 import { RANGES } from "./problems";
 import { EndpointFields, LaunchFields } from "./reach-fields";
 import type { Approval, ServerForm } from "./server-form";
@@ -19,25 +19,13 @@ const TRANSPORTS = [
 ] as const;
 const APPROVALS: readonly Approval[] = ["never", "policy", "always"];
 
-export function FormFields(props: FormProps & { readonly isNew: boolean }) {
+export function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly isNew: boolean }) {
   return (
-    <Stack gap="lg">
-      <IdentityFields {...props} />
-      <ReachFields {...props} />
-      <OfferFields {...props} />
-      <ApprovalFields {...props} />
-      <RedactionFields {...props} />
-      <LimitFields {...props} />
-    </Stack>
-  );
-}
-
-function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly isNew: boolean }) {
-  return (
-    <Fieldset legend="General">
+    <div>
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <TextField
           label="ID"
+          help="server_id"
           about="Part of URLs, rules and tool names. It cannot be changed later."
           value={form.server_id}
           onChange={(server_id) => set({ server_id })}
@@ -48,6 +36,7 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
         />
         <TextField
           label="Display name"
+          help="display_name"
           about="Shown in lists instead of the ID."
           value={form.display_name}
           onChange={(display_name) => set({ display_name })}
@@ -55,6 +44,7 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
         />
         <WordsField
           label="Tags"
+          help="tags"
           about="Profiles and tasks can select servers by tag."
           value={form.tags}
           onChange={(tags) => set({ tags })}
@@ -63,6 +53,7 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
         />
         <TextField
           label="Category"
+          help="category"
           about="The heading it is listed under."
           value={form.category}
           onChange={(category) => set({ category })}
@@ -71,19 +62,20 @@ function IdentityFields({ form, set, problem, isNew }: FormProps & { readonly is
       </SimpleGrid>
       <Switch
         mt="md"
-        label="Enabled"
+        label={labelOf("Enabled", "enabled")}
+        aria-label="Enabled"
         description="Off: the server stays registered, but its tools are not offered."
         checked={form.enabled}
         onChange={(event) => set({ enabled: event.currentTarget.checked })}
       />
-    </Fieldset>
+    </div>
   );
 }
 
-function ReachFields(props: FormProps) {
+export function ReachFields(props: FormProps) {
   const { form, set, problem } = props;
   return (
-    <Fieldset legend="Connection">
+    <div>
       <Stack>
         <SegmentedControl
           transitionDuration={0}
@@ -97,16 +89,17 @@ function ReachFields(props: FormProps) {
         {problem("transport") ? <Input.Error>{told(problem("transport"))}</Input.Error> : null}
         {form.transport === "stdio" ? <LaunchFields {...props} /> : <EndpointFields {...props} />}
       </Stack>
-    </Fieldset>
+    </div>
   );
 }
 
-function OfferFields({ form, set, problem }: FormProps) {
+export function OfferFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="Tools">
+    <div>
       <Stack>
         <WordsField
           label="Allowed tools"
+          help="allowed_tools"
           about={
             <>
               Patterns of tools that the server may offer. Empty: none.{" "}
@@ -127,6 +120,7 @@ function OfferFields({ form, set, problem }: FormProps) {
         />
         <TextField
           label="Tool namespace"
+          help="tool_namespace"
           about="Prefix of tool names for models. Default: mcp. and the ID."
           value={form.tool_namespace}
           onChange={(tool_namespace) => set({ tool_namespace })}
@@ -135,16 +129,17 @@ function OfferFields({ form, set, problem }: FormProps) {
           isMono
         />
       </Stack>
-    </Fieldset>
+    </div>
   );
 }
 
-function ApprovalFields({ form, set, problem }: FormProps) {
+export function ApprovalFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="Approvals">
+    <div>
       <Stack>
         <Select
-          label="Approval required for tool calls"
+          label={labelOf("Approval required for tool calls", "approval_policy.default")}
+          aria-label="Approval required for tool calls"
           description="policy: for tools that are not marked read-only."
           value={form.approval_default}
           data={[...APPROVALS]}
@@ -155,6 +150,7 @@ function ApprovalFields({ form, set, problem }: FormProps) {
         />
         <PairsField
           label="Exceptions by tool"
+          help="approval_policy.per_tool"
           about="A tool's name, a pattern with * and ?, or an effect like @destructive. An exact name takes precedence over patterns."
           one="tool"
           first="always"
@@ -165,22 +161,24 @@ function ApprovalFields({ form, set, problem }: FormProps) {
           problemOf={(place) => problem(`approval_policy.per_tool[${place}]`)}
         />
         <Switch
-          label="Elicited approval"
+          label={labelOf("Elicited approval", "approval_policy.in_place")}
+          aria-label="Elicited approval"
           description="On: a client that supports elicitation may ask its user. Off: only operators approve."
           checked={form.in_place}
           onChange={(event) => set({ in_place: event.currentTarget.checked })}
         />
       </Stack>
-    </Fieldset>
+    </div>
   );
 }
 
-function RedactionFields({ form, set, problem }: FormProps) {
+export function RedactionFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="Redaction of arguments">
+    <div>
       <Stack>
         <WordsField
           label="Hide"
+          help="redaction.hide"
           about="Argument names; * and ? match others. Hidden from the audit log and from approvers, like detected secrets."
           value={form.hide}
           onChange={(hide) => set({ hide })}
@@ -188,28 +186,31 @@ function RedactionFields({ form, set, problem }: FormProps) {
         />
         <WordsField
           label="Do not hide"
+          help="redaction.show"
           about="Argument names that look like secrets but are not, such as the key of a key-value store."
           value={form.show}
           onChange={(show) => set({ show })}
           problem={problem("redaction.show")}
         />
         <Switch
-          label="Log arguments"
+          label={labelOf("Log arguments", "redaction.arguments")}
+          aria-label="Log arguments"
           description="Off: the audit log has no arguments. Approvers still see them."
           checked={form.audited === "redacted"}
           onChange={(event) => set({ audited: event.currentTarget.checked ? "redacted" : "none" })}
         />
       </Stack>
-    </Fieldset>
+    </div>
   );
 }
 
-function LimitFields({ form, set, problem }: FormProps) {
+export function LimitFields({ form, set, problem }: FormProps) {
   return (
-    <Fieldset legend="Limits and connections">
+    <div>
       <SimpleGrid cols={{ base: 1, sm: 3 }}>
         <NumberField
           label="Call timeout"
+          help="budgets.tool_timeout_ms"
           unit="ms"
           value={form.tool_timeout_ms}
           onChange={(tool_timeout_ms) => set({ tool_timeout_ms })}
@@ -218,6 +219,7 @@ function LimitFields({ form, set, problem }: FormProps) {
         />
         <NumberField
           label="Concurrent calls"
+          help="budgets.max_concurrency"
           value={form.max_concurrency}
           onChange={(max_concurrency) => set({ max_concurrency })}
           range={RANGES.max_concurrency}
@@ -225,6 +227,7 @@ function LimitFields({ form, set, problem }: FormProps) {
         />
         <NumberField
           label="Maximum result size"
+          help="budgets.max_tool_output_bytes"
           unit="bytes"
           value={form.max_tool_output_bytes}
           onChange={(max_tool_output_bytes) => set({ max_tool_output_bytes })}
@@ -234,7 +237,8 @@ function LimitFields({ form, set, problem }: FormProps) {
       </SimpleGrid>
       <SimpleGrid cols={{ base: 1, sm: 2 }} mt="md">
         <Select
-          label="Connection sharing"
+          label={labelOf("Connection sharing", "sharing")}
+          aria-label="Connection sharing"
           description="Per session: for servers that keep state or request roots from the client."
           value={form.sharing}
           data={[
@@ -247,6 +251,7 @@ function LimitFields({ form, set, problem }: FormProps) {
         />
         <NumberField
           label="Idle timeout"
+          help="idle_timeout_s"
           about="0: none for shared connections, 300 s for connections per session."
           unit="s"
           value={form.idle_timeout_s}
@@ -256,6 +261,7 @@ function LimitFields({ form, set, problem }: FormProps) {
         />
         <NumberField
           label="Start timeout"
+          help="start_timeout_s"
           about="0: 300 s for package runners such as npx and uvx, otherwise 10 s."
           unit="s"
           value={form.start_timeout_s}
@@ -265,6 +271,7 @@ function LimitFields({ form, set, problem }: FormProps) {
         />
         <NumberField
           label="Refresh interval of lists"
+          help="list_ttl_s"
           about="30 to 300. 0: the server's TTL, otherwise 120 s."
           unit="s"
           value={form.list_ttl_s}
@@ -275,11 +282,12 @@ function LimitFields({ form, set, problem }: FormProps) {
       </SimpleGrid>
       <Switch
         mt="md"
-        label="Stay connected"
+        label={labelOf("Stay connected", "prewarm")}
+        aria-label="Stay connected"
         description="Connect at start-up, not on the first call. Reconnect at once if the connection ends."
         checked={form.prewarm}
         onChange={(event) => set({ prewarm: event.currentTarget.checked })}
       />
-    </Fieldset>
+    </div>
   );
 }

@@ -2,7 +2,7 @@
 import { Anchor, SegmentedControl, Select, SimpleGrid, Stack, Switch, Text } from "@mantine/core";
 import { CodeBlock } from "@/parts/copy";
 import { Untrusted } from "@/parts/untrusted";
-import { ListField, PairsField, TextField, told, WordsField } from "./fields";
+import { ListField, labelOf, PairsField, TextField, told, WordsField } from "./fields";
 import type { FormProps } from "./form-fields";
 import { toBody } from "./server-form";
 import { shellLine, splitLine } from "./shell-line";
@@ -36,6 +36,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       <div>
         <TextField
           label="Command"
+          help="stdio.command"
           about="The program to run, from the node's PATH."
           placeholder="npx"
           value={form.command}
@@ -48,6 +49,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       </div>
       <ListField
         label="Arguments"
+        help="stdio.args"
         about={`Passed literally, one per line. ${REFERENCES}`}
         one="argument"
         value={form.args}
@@ -56,6 +58,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       />
       <PairsField
         label="Environment variables"
+        help="stdio.env"
         about={`Set for the program. ${REFERENCES}`}
         one="variable"
         first=""
@@ -67,6 +70,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <WordsField
           label="Inherited environment variables"
+          help="stdio.env_from"
           about="Names of the node's variables to pass on."
           value={form.env_from}
           onChange={(env_from) => set({ env_from })}
@@ -75,6 +79,7 @@ export function LaunchFields({ form, set, problem }: FormProps) {
         />
         <TextField
           label="Working directory"
+          help="stdio.cwd"
           value={form.cwd}
           onChange={(cwd) => set({ cwd })}
           problem={problem("stdio.cwd")}
@@ -105,6 +110,7 @@ export function EndpointFields(props: FormProps) {
     <Stack>
       <TextField
         label="URL"
+        help="http.url"
         about="The server's MCP endpoint."
         placeholder="https://example.com/mcp"
         value={form.url}
@@ -115,6 +121,7 @@ export function EndpointFields(props: FormProps) {
       />
       <PairsField
         label="Headers"
+        help="http.headers"
         about={`Sent with every request. ${REFERENCES}`}
         one="header"
         first=""
@@ -142,6 +149,7 @@ export function EndpointFields(props: FormProps) {
       {form.authentication === "secret" ? (
         <TextField
           label="Secret name"
+          help="http.auth_ref"
           about="The node resolves the secret and sends it as a bearer token. Do not enter the secret itself."
           value={form.auth_ref}
           onChange={(auth_ref) => set({ auth_ref })}
@@ -158,7 +166,8 @@ function OAuthFields({ form, set, problem }: FormProps) {
   return (
     <Stack>
       <Select
-        label="Grant"
+        label={labelOf("Grant", "http.oauth.grant")}
+        aria-label="Grant"
         value={form.grant}
         data={[
           { value: "authorization_code", label: "Authorization code: a user logs in" },
@@ -173,6 +182,7 @@ function OAuthFields({ form, set, problem }: FormProps) {
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
         <TextField
           label="Client ID"
+          help="http.oauth.client_id"
           about="The gateway's ID at the authorization server."
           value={form.client_id}
           onChange={(client_id) => set({ client_id })}
@@ -180,6 +190,7 @@ function OAuthFields({ form, set, problem }: FormProps) {
         />
         <TextField
           label="Client secret name"
+          help="http.oauth.client_secret_ref"
           about="The node resolves it. Do not enter the secret itself."
           value={form.client_secret_ref}
           onChange={(client_secret_ref) => set({ client_secret_ref })}
@@ -187,6 +198,7 @@ function OAuthFields({ form, set, problem }: FormProps) {
         />
         <TextField
           label="Issuer"
+          help="http.oauth.issuer"
           about="The authorization server's issuer, as in its metadata. Required with a client secret."
           value={form.issuer}
           onChange={(issuer) => set({ issuer })}
@@ -194,13 +206,15 @@ function OAuthFields({ form, set, problem }: FormProps) {
         />
         <WordsField
           label="Scopes"
+          help="http.oauth.scopes"
           about="Scopes to request. Empty: the server's default."
           value={form.scopes}
           onChange={(scopes) => set({ scopes })}
         />
       </SimpleGrid>
       <Switch
-        label="Separate login per principal"
+        label={labelOf("Separate login per principal", "http.oauth.per_principal")}
+        aria-label="Separate login per principal"
         checked={form.per_principal}
         onChange={(event) => set({ per_principal: event.currentTarget.checked })}
       />
