@@ -4395,7 +4395,7 @@ export interface components {
             key_id: string;
             /** @description When the key was created, or its quotas were set. */
             changed_at_ms: number;
-            /** @description Its newest kept audit event. Null: there is none. */
+            /** @description Its newest kept audit event. Null: no event is kept. */
             last_used_ms: number | null;
         };
         /**

@@ -285,7 +285,7 @@ class KeyUsage(least_privilege.KeyReach, ResponseShape, frozen=True, kw_only=Tru
     changed_at_ms: int
     """When the key was created, or its quotas were set."""
     last_used_ms: int | None
-    """Its newest kept audit event. Null: there is none."""
+    """Its newest kept audit event. Null: no event is kept."""
 
 
 class KeyUsageResponse(ResponseShape, frozen=True, kw_only=True):
