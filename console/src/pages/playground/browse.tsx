@@ -53,7 +53,6 @@ const COLUMNS: readonly Column<Row>[] = [
         <Untrusted text={one.name} mono />
       </Text>
     ),
-    width: "32%",
   },
   {
     key: "effect",
@@ -76,6 +75,7 @@ const COLUMNS: readonly Column<Row>[] = [
       </Text>
     ),
     isMinor: true,
+    width: "48%",
   },
   { key: "tokens", title: "Tokens", align: "right", show: (one) => count(one.tokens), width: 90 },
 ];

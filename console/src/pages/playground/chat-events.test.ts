@@ -1,5 +1,15 @@
 import { expect, test } from "vitest";
-import { type Answered, approvalOf, ended, NOTHING, type ToolStep, withEvent, wordsOf } from "./chat-events";
+import {
+  type Answered,
+  approvalOf,
+  callOf,
+  ended,
+  eventOf,
+  NOTHING,
+  type ToolStep,
+  withEvent,
+  wordsOf,
+} from "./chat-events";
 
 const told = (...chunks: object[]): Answered =>
   chunks.reduce((before: Answered, one) => withEvent(before, JSON.stringify(one)), NOTHING);
@@ -61,4 +71,17 @@ test("the approval that a call waits for is found in its result", () => {
   } as ToolStep;
   expect(approvalOf(step)).toBe("apr_1-x");
   expect(approvalOf({ ...step, code: "tool_error" })).toBeNull();
+});
+
+test("the record of a call is the one with its arguments, or in its place", () => {
+  const step = (args: string) => ({ kind: "tool", tool: "git.log.x", args }) as ToolStep;
+  const steps = [step('{"a":1,"b":2}'), step("{}"), step('{"b":"secret"}')];
+  const [first, second, third] = steps.map((one) => callOf(steps, one));
+  const events = [{ arguments: { b: "***" } }, { arguments: {} }, { arguments: { b: 2, a: 1 } }];
+  expect(first?.tool).toBe("log.x");
+  expect([first, second, third].map((one) => one && eventOf(events, one))).toEqual([
+    events[2],
+    events[1],
+    events[0],
+  ]);
 });

@@ -1,5 +1,7 @@
 /** A chat as its stream tells it: text, tool calls with arguments and results, and what it cost. */
 import { ApiError } from "@/api/error";
+import { isSame } from "@/parts/use-draft";
+import { jsonIn } from "./tables";
 
 export interface ToolStep {
   readonly kind: "tool";
@@ -133,4 +135,35 @@ export function wordsOf({ steps }: Answered): string {
 export function approvalOf({ code, result }: ToolStep): string | null {
   if (code !== "mcp_approval_required") return null;
   return /approval `([A-Za-z0-9_-]+)`/.exec(result)?.[1] ?? null;
+}
+
+/** What tells one call of a request from the others. */
+export interface CallIdentity {
+  /** Without the server. */
+  readonly tool: string;
+  readonly args: string;
+  /** Of the calls of this tool in the request. */
+  readonly place: number;
+}
+
+export function callOf(steps: readonly ChatStep[], step: ToolStep): CallIdentity {
+  const alike = steps.filter((one) => one.kind === "tool" && one.tool === step.tool);
+  const [, ...name] = step.tool.split(".");
+  return { tool: name.join("."), args: step.args, place: alike.indexOf(step) };
+}
+
+/** The event of a call: the only one with its arguments, or else the one in its place. `events`: newest first. */
+export function eventOf<E extends { readonly arguments: unknown }>(
+  events: readonly E[],
+  { args, place }: CallIdentity,
+): E | undefined {
+  const said = jsonIn(args);
+  const alike = events.filter((one) => isSame(sorted(one.arguments), sorted(said)));
+  return alike.length === 1 ? alike[0] : events.at(-1 - place);
+}
+
+/** With its members in one order; arguments are objects, and what is deeper may differ. */
+function sorted(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  return Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
 }

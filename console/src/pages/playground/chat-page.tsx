@@ -113,7 +113,7 @@ function Chat({ models }: { readonly models: readonly string[] }) {
   );
 }
 
-const TASK = "The model gets this task's tools. Without a task, it gets all that you can reach.";
+const TASK = "Without one, the model gets all your tools.";
 
 interface ModelChoiceProps {
   readonly models: readonly string[];

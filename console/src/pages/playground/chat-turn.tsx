@@ -23,7 +23,7 @@ import { Failure } from "@/parts/states";
 import { count, duration } from "@/parts/time";
 import { Untrusted } from "@/parts/untrusted";
 import { visibleText } from "@/parts/visible";
-import { approvalOf, type ToolStep } from "./chat-events";
+import { approvalOf, callOf, type ToolStep } from "./chat-events";
 import { JsonView } from "./json-view";
 import { playPath } from "./paths";
 import { RecordLink } from "./record-link";
@@ -176,21 +176,21 @@ function Approval({ step }: { readonly step: ToolStep }) {
   if (approval === null) return null;
   return (
     <Text size="sm" mt="xs">
-      This call needs approval.{" "}
+      This call needs approval. Once it is approved, ask the model to call it again.{" "}
       {mayRead ? (
         <Anchor component={Link} to={`/approvals/${encodeURIComponent(approval)}`}>
           Open the approval
         </Anchor>
       ) : (
-        <span className="mono">{approval}</span>
+        <>
+          Approval <span className="mono">{approval}</span>
+        </>
       )}
-      . Once it is approved, ask the model to call it again.
     </Text>
   );
 }
 
 function Opened({ step, turn }: { readonly step: ToolStep; readonly turn: Turn }) {
-  const [, ...name] = step.tool.split(".");
   return (
     <Stack gap="xs" mt="xs">
       <Text size="sm" c="dimmed">
@@ -209,7 +209,9 @@ function Opened({ step, turn }: { readonly step: ToolStep; readonly turn: Turn }
         <Anchor component={Link} to={playPath(step.tool, turn.task)} fz="sm">
           Try this tool
         </Anchor>
-        {turn.state === "running" ? null : <RecordLink request={turn.request} tool={name.join(".")} />}
+        {turn.state === "running" ? null : (
+          <RecordLink request={turn.request} call={callOf(turn.steps, step)} />
+        )}
       </Group>
     </Stack>
   );

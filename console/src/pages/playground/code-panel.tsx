@@ -32,7 +32,7 @@ export function CodePanel({ call, isIncomplete }: CodePanelProps) {
           data={[...LANGUAGES]}
           onChange={(value) => setLanguage(value as Language)}
         />
-        <CodeBlock text={codeOf(language, call)} label={label} hasWholeLines />
+        <CodeBlock text={codeOf(language, call)} label={label} hasWholeLines isWhole />
         <Text size="sm" c="dimmed" component="div">
           <Prose
             text={`Needs: ${NEEDS[language]}${call.needsKey ? " Set `TOOLGATE_KEY` to your key." : ""}`}

@@ -25,21 +25,23 @@ export const toolScopeQuery = (tool: string, task: string) =>
 
 const TRIES = 15;
 const PAUSE_MS = 700;
+/** More than a chat makes. */
+const MOST_CALLS = 100;
 
 /** The audit record of a call. It appears a moment after the call, because nodes send records in batches. */
-export const recordQuery = (request: string, tool?: string) =>
+export const recordQuery = (request: string, { tool = "", place = 0 }) =>
   queryOptions({
-    queryKey: ["audit", "call", request, tool],
+    queryKey: ["audit", "call", request, tool, place],
     queryFn: ({ signal }) =>
       take(
         api.GET("/admin/api/audit", {
-          params: { query: { request, type: "call", limit: 1, ...(tool ? { tool } : {}) } },
+          params: { query: { request, type: "call", limit: MOST_CALLS, ...(tool ? { tool } : {}) } },
           signal,
         }),
       ),
     refetchInterval: (query) => {
       const { data, dataUpdateCount } = query.state;
-      return data?.events.length || dataUpdateCount >= TRIES ? false : PAUSE_MS;
+      return (data && data.events.length > place) || dataUpdateCount >= TRIES ? false : PAUSE_MS;
     },
     staleTime: Number.POSITIVE_INFINITY,
   });

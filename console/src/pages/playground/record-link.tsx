@@ -3,17 +3,18 @@ import { Anchor, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 import { useMay } from "@/api/me";
+import { type CallIdentity, eventOf } from "./chat-events";
 import { recordQuery } from "./queries";
 
 interface RecordLinkProps {
   readonly request: string;
-  /** One of several calls of the request: its tool, without the server. */
-  readonly tool?: string;
+  /** One of several calls of the request. */
+  readonly call?: CallIdentity;
 }
 
-export function RecordLink({ request, tool }: RecordLinkProps) {
+export function RecordLink({ request, call }: RecordLinkProps) {
   const mayRead = useMay("viewer");
-  const query = useQuery({ ...recordQuery(request, tool), enabled: mayRead && request !== "" });
+  const query = useQuery({ ...recordQuery(request, call ?? {}), enabled: mayRead && request !== "" });
   if (request === "") return null;
   if (!mayRead)
     return (
@@ -21,7 +22,8 @@ export function RecordLink({ request, tool }: RecordLinkProps) {
         Request <span className="mono">{request}</span>
       </Text>
     );
-  const event = query.data?.events[0];
+  const events = query.data?.events ?? [];
+  const event = call ? eventOf(events, call) : events[0];
   const to = event
     ? `/activity/${encodeURIComponent(event.event_id)}`
     : `/activity?${new URLSearchParams({ request })}`;
