@@ -1,6 +1,7 @@
 """Approvals in the console: a call that waits is seen with its arguments, and decided on."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -170,6 +171,7 @@ def test_a_call_that_was_agreed_to_in_place_is_seen_until_operators_alone_decide
     expect(tab.get_by_role("table", name="Details")).to_contain_text("approved by elicitation")
 
     tab.goto("/console/servers/filesystem/edit")
+    tab.get_by_role("button", name=re.compile("^Approvals")).click()
     tab.get_by_role("switch", name="Elicited approval").uncheck()
     tab.get_by_role("button", name="Review and save").click()
     tab.get_by_role("dialog", name="Save these changes").get_by_role("button", name="Save").click()

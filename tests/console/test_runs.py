@@ -47,7 +47,7 @@ def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gate
     tab.get_by_role("tab", name="Tasks").click()
     tab.get_by_role("row", name="parrot").click()
     tab.get_by_label("Input").fill('{"text": "hello from the console"}')
-    tab.get_by_role("button", name="Run").click()
+    tab.get_by_role("button", name="Run", exact=True).click()
     expect(tab.get_by_text("succeeded").first).to_be_visible()
     expect(tab.get_by_label("output", exact=True)).to_contain_text("hello from the console")
     expect(tab.get_by_role("region", name="Tool calls")).to_contain_text("one.echo")
@@ -59,7 +59,7 @@ def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gate
 def test_a_run_is_followed_while_it_goes_on_and_cancelled(tab: Page, gateway: Gateway) -> None:
     add_task(gateway.http, "sleeper", LONG)
     tab.goto("/console/runs/sleeper")
-    tab.get_by_role("button", name="Run").click()
+    tab.get_by_role("button", name="Run", exact=True).click()
     expect(tab.get_by_role("log")).to_contain_text("begun")
     tab.get_by_role("button", name="Cancel run").click()
     expect(tab.get_by_text("cancelled", exact=True).first).to_be_visible()

@@ -74,7 +74,7 @@ export function FilterRow({ find, selects = [], children }: FilterRowProps) {
             searchable={data.length > 8}
             limit={50}
             style={{ flex: "1 1 150px" }}
-            maw={200}
+            maw={{ base: "100%", xs: 200 }}
           />
         ))}
         {children}

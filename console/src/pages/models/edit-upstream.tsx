@@ -1,4 +1,5 @@
 /** The chat upstream editor: every field of the record. */
+import { Card } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useParams } from "react-router";
 import { api, take } from "@/api/client";
@@ -65,8 +66,12 @@ function Editor({ saved }: { readonly saved: Tagged<Upstream> }) {
       onSaved={() => void navigate(page, { state: SAVED })}
       onCancel={() => void navigate(isNew ? "/models" : page)}
     >
-      <Fields draft={draft} set={set} isNew={isNew} />
-      <Trial id={id} body={body} />
+      <Card withBorder padding="md">
+        <Fields draft={draft} set={set} isNew={isNew} />
+      </Card>
+      <Card withBorder padding="md" component="section" aria-label="Connection test">
+        <Trial id={id} body={body} />
+      </Card>
     </RecordEditor>
   );
 }

@@ -129,7 +129,7 @@ function Credentials({ draft, set }: FieldsProps) {
 function Behaviour({ draft, set }: FieldsProps) {
   return (
     <Fieldset legend="Tools">
-      <SimpleGrid cols={{ base: 1, sm: 2 }}>
+      <Stack>
         <NativeSelect
           label={<HelpLabel of="chat_upstream.mode" label="Mode" />}
           aria-label="Mode"
@@ -167,7 +167,7 @@ function Behaviour({ draft, set }: FieldsProps) {
           checked={draft.filter_undeclared_calls}
           onChange={(event) => set({ filter_undeclared_calls: event.currentTarget.checked })}
         />
-      </SimpleGrid>
+      </Stack>
     </Fieldset>
   );
 }

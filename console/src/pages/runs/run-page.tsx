@@ -1,5 +1,5 @@
 /** One run: state, live log and result. */
-import { Alert, Button, Group, Stack, Table, Text, Title } from "@mantine/core";
+import { Alert, Button, Card, Group, Stack, Table, Text, Title } from "@mantine/core";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useParams } from "react-router";
@@ -90,23 +90,25 @@ function Cancel({ run }: { readonly run: Run }) {
 
 function Facts({ run }: { readonly run: Run }) {
   return (
-    <Group gap="xl" align="flex-start">
-      <Fact name="State">
-        <RunBadge state={run.state} />
-      </Fact>
-      <Fact name="Result">{endOf(run)}</Fact>
-      <Fact name="Duration">{tookOf(run)}</Fact>
-      <Fact name="Requested">
-        <span title={moment(run.created_ms)}>{ago(run.created_ms)}</span>
-      </Fact>
-      <Fact name="Started by">
-        <Untrusted text={run.principal} mono />
-      </Fact>
-      <Fact name="Attempt">
-        {run.attempt} of {run.retries + 1}
-      </Fact>
-      {run.ending === null ? null : <Usage usage={run.ending.usage} />}
-    </Group>
+    <Card withBorder padding="md">
+      <Group gap="xl" align="flex-start">
+        <Fact name="State">
+          <RunBadge state={run.state} />
+        </Fact>
+        <Fact name="Result">{endOf(run)}</Fact>
+        <Fact name="Duration">{tookOf(run)}</Fact>
+        <Fact name="Requested">
+          <span title={moment(run.created_ms)}>{ago(run.created_ms)}</span>
+        </Fact>
+        <Fact name="Started by">
+          <Untrusted text={run.principal} mono />
+        </Fact>
+        <Fact name="Attempt">
+          {run.attempt} of {run.retries + 1}
+        </Fact>
+        {run.ending === null ? null : <Usage usage={run.ending.usage} />}
+      </Group>
+    </Card>
   );
 }
 
@@ -160,24 +162,24 @@ function Output({ title, text, base64 }: OutputProps) {
   const shown = text ?? base64 ?? "";
   if (shown === "") return null;
   return (
-    <section aria-label={title}>
+    <Card withBorder padding="md" component="section" aria-label={title}>
       <Title order={2} size="h4" mb="xs">
         {title}
         {text === null ? " (binary, as base64)" : ""}
       </Title>
       <CodeBlock text={shown} label={title.toLowerCase()} />
-    </section>
+    </Card>
   );
 }
 
 function Calls({ calls }: { readonly calls: readonly Shapes["InvocationCall"][] }) {
   if (calls.length === 0) return null;
   return (
-    <section aria-label="Tool calls">
+    <Card withBorder padding="md" component="section" aria-label="Tool calls">
       <Title order={2} size="h4" mb="xs">
         Tool calls
       </Title>
-      <Table withTableBorder maw={720}>
+      <Table maw={720}>
         <Table.Tbody>
           {calls.map((one, place) => (
             // biome-ignore lint/suspicious/noArrayIndexKey: calls that were made never move
@@ -191,7 +193,7 @@ function Calls({ calls }: { readonly calls: readonly Shapes["InvocationCall"][] 
           ))}
         </Table.Tbody>
       </Table>
-    </section>
+    </Card>
   );
 }
 
@@ -206,7 +208,7 @@ const TONES: Readonly<Record<Line["level"], string | undefined>> = {
 function Log({ lines, isOver }: { readonly lines: readonly Line[]; readonly isOver: boolean }) {
   if (lines.length === 0 && isOver) return null;
   return (
-    <div>
+    <Card withBorder padding="md">
       <Title order={2} size="h4" mb="xs">
         Log
       </Title>
@@ -221,6 +223,6 @@ function Log({ lines, isOver }: { readonly lines: readonly Line[]; readonly isOv
         ))}
         {isOver ? null : <Text c="dimmed">New lines appear as they are written.</Text>}
       </section>
-    </div>
+    </Card>
   );
 }
