@@ -1,6 +1,6 @@
 /** The form of every field, in sections: the first is open, the others say what is set in them. */
 import { Accordion, Text } from "@mantine/core";
-import { type ComponentType, useState } from "react";
+import { type ComponentType, useEffect, useState } from "react";
 import { Untrusted } from "@/parts/untrusted";
 import {
   ApprovalFields,
@@ -32,9 +32,14 @@ interface FormAccordionProps extends SectionProps {
 export function FormAccordion({ isFixed, ...props }: FormAccordionProps) {
   const { form, problem } = props;
   const [open, setOpen] = useState<string[]>(["general"]);
-  // A section with a problem cannot be closed: what is wrong is in sight.
-  const wrong = SECTIONS.filter(({ paths }) => paths.some((path) => problem(path) !== undefined));
-  const value = [...new Set([...open, ...wrong.map((one) => one.key)])];
+  // A section with a problem opens, and stays open once the problem is gone.
+  const wrong = SECTIONS.filter(({ paths }) => paths.some((path) => problem(path) !== undefined))
+    .map((one) => one.key)
+    .join(" ");
+  const value = [...new Set([...open, ...wrong.split(" ")])];
+  useEffect(() => {
+    if (wrong !== "") setOpen((old) => [...new Set([...old, ...wrong.split(" ")])]);
+  }, [wrong]);
   return (
     <Accordion multiple order={2} variant="separated" transitionDuration={0} value={value} onChange={setOpen}>
       {SECTIONS.map(({ key, title, summary }) => {
