@@ -155,6 +155,7 @@ def test_patterns_are_matched_in_these_places_and_effects_decided_in_one() -> No
         "policy/rules.py first_match",
         "policy/rules.py match_effect",
         "policy/rules.py matches_any",
+        "surfaces/rest/resources/policies.py can_match",  # names servers that have not listed their tools
         "surfaces/rest/resources/policies.py find_matching",
         "surfaces/wasm/descriptors.py first_match",  # of a name alone, against the list before it
     }
