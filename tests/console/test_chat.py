@@ -28,9 +28,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 def script(ask: Ask) -> Reply:
     """What is answered follows from the words of the last question."""
-    said = [one for one in ask.messages if one["role"] == "user"][-1]["content"]
+    shown = [one for one in ask.messages if one["role"] == "user"][-1]["content"]
     is_first = ask.messages[-1]["role"] == "user"
-    match said.split()[0]:
+    match shown.split()[0]:
         case "echo" if is_first:
             made = (ECHO, '{"text": "<b>tea</b>"}'), ("mcp__stage__nope", '{"cut')
             return calls(*made, content="Let me see.")

@@ -22,7 +22,7 @@ interface BarChartProps {
   readonly label: string;
   readonly bars: readonly Bar[];
   readonly series: readonly Series[];
-  /** The time that one bar stands for. */
+  /** The time that one bar covers. */
   readonly stepMs: number;
   readonly height?: number;
   /** Whether bars are days of UTC. */

@@ -13,7 +13,7 @@ export interface WhyNothing {
 interface OfferedProps {
   readonly tools: number;
   readonly of: number;
-  /** Shown if there are none. */
+  /** Shown if it offers no tool. */
   readonly why?: WhyNothing | null;
 }
 

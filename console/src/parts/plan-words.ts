@@ -30,7 +30,7 @@ function patternsOf(change: Plan["changes"][number]): number {
   return Array.isArray(allowed) ? allowed.length : 0;
 }
 
-/** What new servers bring; empty: there are none, or they are listed with what tasks gain. `offered`: how many tools of
+/** What new servers bring; empty: no new server, or they are listed with what tasks gain. `offered`: how many tools of
  *  the only one are ticked, if that is known. */
 export function newServerWords(plan: Plan, offered?: number): string {
   const added = plan.changes.filter((one) => one.kind === "server" && one.operation === "added");

@@ -1,10 +1,10 @@
-/** Names of modules and runs for people: both have only hashes and ids of their own. */
+/** Names of modules and runs for people: the API knows them by hash and id. */
 import type { Shapes } from "@/api/client";
 import { bytes, moment } from "@/parts/time";
 
 type Module = Pick<Shapes["ModuleShown"], "tasks" | "at_ms" | "size">;
 
-/** A module goes by the tasks that run it; if there are none, by its upload. */
+/** A module goes by the tasks that run it; without one, by its upload. */
 export function moduleName({ tasks, at_ms, size }: Module): string {
   const [first, second, ...others] = tasks;
   if (first === undefined) return `${bytes(size)} uploaded ${moment(at_ms)}`;

@@ -42,7 +42,7 @@ const HOLE = new RegExp(
   ].join("|"),
   "g",
 );
-/** A value that only stands for one. */
+/** A placeholder for a value. */
 const EMPTY =
   /^(?:[\w-]{0,12}?(?:x{4,}|\.{3}|…|\*{3,})|changeme|change[-_]me|todo|tbd|xxx|placeholder|(?:your|my|insert|replace|enter|add|paste)[-_ ].*)$/i;
 

@@ -37,7 +37,7 @@ export function recognise(text: string): Pasted {
   return ofWords(words[0] === "$" || words[0] === ">" ? words.slice(1) : words);
 }
 
-/** The document in `text`; null: it is none. What a README shows without its frame gets it. */
+/** The document in `text`; null: not a document. What a README shows without its frame gets it. */
 function toFile(text: string): string | null {
   if (/^[{[]/.test(text)) return framed(parsed(text)) ?? text;
   if (/^"[^"]+"\s*:/.test(text)) {

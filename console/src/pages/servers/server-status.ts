@@ -71,7 +71,7 @@ export function statusOf(server: Seen): Status {
   }
 }
 
-/** A text of the gateway where it stands alone. */
+/** A text of the gateway as a sentence. */
 export function sentence(text: string): string {
   return text.slice(0, 1).toUpperCase() + text.slice(1);
 }

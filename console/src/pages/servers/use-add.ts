@@ -21,7 +21,7 @@ interface Draft {
   readonly name: string;
 }
 
-/** What the gateway reads in a document; idle while there is none. */
+/** What the gateway reads in a document; idle without a document. */
 export function useDocument(pasted: Pasted) {
   const wanted = pasted.kind === "file" ? pasted.text : "";
   const [text] = useDebouncedValue(wanted, PAUSE_MS);
@@ -53,6 +53,13 @@ function draftOf(pasted: Pasted, read: Read): Draft | null {
 function bodyOf(draft: Draft, blanks: readonly Blank[], answers: Answers, id: string): Body {
   const title = draft.name !== "" && draft.name !== id ? { display_name: draft.name } : {};
   return { ...title, ...filled(draft.body, blanks, answers), server_id: id };
+}
+
+/** `body` as a server whose authorization server people log in to. */
+function withLogin(body: Body): Body {
+  if (!body.http) return body;
+  const oauth = { grant: "authorization_code" as const, scopes: [], per_principal: false };
+  return { ...body, http: { ...body.http, oauth } };
 }
 
 /** The tools that the last test found, and those that are ticked. */
@@ -119,14 +126,15 @@ export function useAdd() {
     choice,
     setTicks,
     reviewed,
-    /** Shows the plan of saving it, with what is ticked. */
-    review: () => {
+    /** Shows the plan of saving it, with what is ticked; or as a server that people log in to. */
+    review: (hasLogin = false) => {
       if (body === null) return;
       const patterns = body.allowed_tools ?? [];
       const allowed_tools = isTested
         ? allowedFor(choice.ticked, choice.tools, { serverId: id, patterns })
         : patterns;
-      setReviewed({ kind: "server", id, body: { ...body, allowed_tools } });
+      const record = hasLogin ? withLogin(body) : body;
+      setReviewed({ kind: "server", id, body: { ...record, allowed_tools } });
     },
     closeReview: () => setReviewed(null),
   };
