@@ -41,6 +41,7 @@ ALONGSIDE: Final = {
     "model-edit": ("models/ollama/edit", "What this change would do"),
     "key": ("keys/ci", "Ceiling"),
     "key-new": ("keys/-/new", "Create key"),
+    "hand-over": ("keys/-/hand-over?task=review", "tools offered, about"),
 }
 """Pages of which there is no picture."""
 

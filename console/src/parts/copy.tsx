@@ -22,10 +22,12 @@ interface CodeBlockProps {
   readonly label: string;
   /** Whether long lines are scrolled to, not broken. */
   readonly hasWholeLines?: boolean;
+  /** Whether all of a long text is shown, not a part that is scrolled. */
+  readonly isWhole?: boolean;
 }
 
 /** A block of text as a terminal or an editor would have it. */
-export function CodeBlock({ text, label, hasWholeLines = false }: CodeBlockProps) {
+export function CodeBlock({ text, label, hasWholeLines = false, isWhole = false }: CodeBlockProps) {
   return (
     <Box pos="relative" bg="var(--mantine-color-default-hover)" p="sm" style={{ borderRadius: 6 }}>
       <Box pos="absolute" top={6} right={6} bg="var(--mantine-color-default-hover)">
@@ -39,7 +41,7 @@ export function CodeBlock({ text, label, hasWholeLines = false }: CodeBlockProps
         tabIndex={0}
         aria-label={label}
         className={hasWholeLines ? "whole-lines" : undefined}
-        style={{ overflow: "auto", maxHeight: 420, paddingRight: 36 }}
+        style={{ overflow: "auto", maxHeight: isWhole ? undefined : 420, paddingRight: 36 }}
       >
         <Untrusted text={text} mono />
       </div>

@@ -1,7 +1,7 @@
 /** The end of a hand-over: everything to send, as one text. The key is shown here once. */
 import { Alert, Button, Card, CopyButton, Group, Stack, Switch, Text, Title } from "@mantine/core";
 import { IconCheck, IconCopy } from "@tabler/icons-react";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
 import type { Shapes } from "@/api/client";
 import { isOnlyHere, withKey } from "@/parts/client-setup";
 import { ClientChoice } from "@/parts/connect-panel";
@@ -36,6 +36,10 @@ export function HandedOver({
   const [isWithKey, setWithKey] = useState(true);
   const [chosen, setChosen] = useState(clientId);
   const client = found.clients.find((one) => one.id === chosen) ?? found.clients[0];
+  // The button that leads here is at the foot of a long form.
+  useEffect(() => {
+    window.scrollTo(0, 0);
+  }, []);
   if (client === undefined) return null;
   const text = handOverText({
     who,
@@ -66,7 +70,7 @@ export function HandedOver({
             checked={isWithKey}
             onChange={(event) => setWithKey(event.currentTarget.checked)}
           />
-          <CodeBlock text={text} label="text to send" />
+          <CodeBlock text={text} label="text to send" isWhole />
           {isWithKey ? null : <CodeBlock text={made.secret} label="key" />}
           <Alert color="yellow" title="The key is shown once">
             <Text size="sm">The gateway keeps only its hash. Copy it before you leave this page.</Text>

@@ -58,7 +58,7 @@ export function KeyPage() {
       <Loaded query={key} what="Loading the key">
         {(found) => (
           <Stack gap="lg">
-            <Expired at={found.expires_at_s} />
+            <Expired found={found} />
             <Facts found={found} />
             {found.role === "node" ? null : <Setup found={found} />}
             <Calls keyId={keyId} />
@@ -90,11 +90,27 @@ function Part({ title, children }: { readonly title: string; readonly children: 
   );
 }
 
-function Expired({ at }: { readonly at: number | null | undefined }) {
+function Expired({ found }: { readonly found: Shapes["KeyShown"] }) {
+  const mayWrite = useMay("admin");
+  const at = found.expires_at_s;
   if (at == null || nearness(at, Date.now()) !== "over") return null;
   return (
     <Alert color="red" title={`This key expired ${ago(at * 1000)}`}>
-      The gateway rejects every request with it. Create another key, hand it over, and revoke this one.
+      <Stack gap="xs" align="flex-start">
+        <Text size="sm">
+          The gateway rejects every request with it. Hand over another key, and revoke this one.
+        </Text>
+        {mayWrite ? (
+          <Button
+            component={Link}
+            to={`/keys/-/hand-over?${new URLSearchParams({ task: taskOf(found) })}`}
+            size="xs"
+            variant="default"
+          >
+            Hand over another key
+          </Button>
+        ) : null}
+      </Stack>
     </Alert>
   );
 }
