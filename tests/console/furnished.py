@@ -214,7 +214,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
         "catalog": ("catalog", "commerce"),
         "catalog-search": ("catalog?q=order", "get_order"),
         "catalog-tool": ("catalog/tool?name=shop.place_order", "Input schema"),
-        "catalog-try": ("playground?tool=shop.place_order", "Call tool"),
+        "playground": ("playground?tool=shop.place_order", "Call tool"),
         "catalog-picked": ("catalog/picked?tools=git.git_log,notes.add_note", "Save"),
         "approvals": ("approvals", "refund_order"),
         "pins": ("pins", "archive"),
@@ -226,4 +226,7 @@ def pages(gateway: Gateway) -> dict[str, tuple[str, str]]:
         "run": (f"runs/stock/{run['invocation_id']}", "search_products"),
         "models": ("models", "Ollama"),
         "keys": ("keys", "assistant"),
+        "hand-over": ("keys/-/hand-over", "What they get"),
+        "connections": ("connections", "Your setting"),
+        "guide": ("guides/how-to/servers", "Add a server from the command line"),
     }
