@@ -6104,7 +6104,7 @@ export interface components {
             /** @default [] */
             renamed: components["schemas"]["RenamedTool"][];
             /** @description Tool to the lines of a diff. */
-            changed?: {
+            changed: {
                 [key: string]: string[];
             };
         };

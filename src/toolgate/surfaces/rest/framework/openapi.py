@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import msgspec
 from pydantic import TypeAdapter
-from pydantic.json_schema import JsonSchemaMode
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
+from pydantic_core import core_schema
 
 from toolgate import __version__, errors
 from toolgate.govern.process import GatewayProcess
@@ -175,6 +176,15 @@ def _error_responses(endpoint: RestEndpoint[Any]) -> Json:
     }
 
 
+class _SchemaGenerator(GenerateJsonSchema):
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        """A value of another package is sent whole, its defaults included. A shape may leave them out."""
+        found = super().dataclass_schema(schema)
+        if "__pydantic_config__" not in vars(schema["cls"]):
+            found["required"] = list(found["properties"])
+        return found
+
+
 def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
     shapes: set[type[object]] = {ErrorResponse}
     shapes |= {one.body.model for one in endpoints if one.body is not None and one.body.model is not None}
@@ -187,7 +197,7 @@ def _schemas(endpoints: Iterable[RestEndpoint[Any]]) -> Json:
     # In a list: pydantic accepts no configuration for a dataclass of another package itself.
     lists = [(shape.__name__, list[shape]) for shape in named]  # type: ignore[valid-type]
     adapters = [(name, mode, TypeAdapter(one, config=DESCRIBED)) for name, one in lists]
-    _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF)
+    _, schema = TypeAdapter.json_schemas(adapters, ref_template=_REF, schema_generator=_SchemaGenerator)
     return dict(schema["$defs"])
 
 

@@ -58,10 +58,11 @@ class ResponseShape(msgspec.Struct, frozen=True):
 @cache
 def _as_dataclass(shape: type[ResponseShape]) -> type[object]:
     """`shape` as a dataclass with the same name and described fields: pydantic makes schemas of those."""
-    hints, texts = get_type_hints(shape, include_extras=True), read_field_texts(shape)
-    described = {name: Annotated[hints[name], Field(description=text)] for name, text in texts.items()}
+    hints = get_type_hints(shape, include_extras=True)
+    for name, text in read_field_texts(shape).items():
+        hints[name] = Annotated[hints[name], Field(description=text)]
     members: list[Any] = [
-        (one.name, (hints | described)[one.name], field(default=MISSING if one.required else one.default))
+        (one.name, hints[one.name], field(default=MISSING if one.required else one.default))
         for one in fields(shape)
     ]
     namespace = {"__doc__": shape.__doc__, "__pydantic_config__": DESCRIBED}
