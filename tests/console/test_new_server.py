@@ -1,4 +1,4 @@
-"""New servers in the console: pasted into one field, tested, their tools ticked, and saved; one or several."""
+"""New servers in the console: pasted into one field, tested, their tools ticked, and saved."""
 
 import json
 import os
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.console.browser import findings_in_both_schemes
+from tests.console.browser import findings_in_both_schemes, tab_on
 from tests.eventually import eventually
 from tests.scenarios import reference
 from tests.scenarios.gateway import Gateway, Json, Site, running
+from tests.upstream.oauth.authority import world_aside
 
 SERVERS = "/admin/api/mcp/servers"
 MOST_INTERACTIONS = 6
@@ -164,14 +165,14 @@ def test_a_server_json_and_a_url_are_recognised_and_prompt_for_their_variables(t
     }
     tab.goto("/console/servers/-/new")
     field_of(tab).fill(json.dumps({"name": "io.example/weather", "version": "1.2.0", "packages": [package]}))
-    said = tab.get_by_role("status", name="Recognized")
-    expect(said).to_contain_text("server.json")
-    expect(said).to_contain_text("npx -y @example/weather-mcp@1.2.0")
+    shown = tab.get_by_role("status", name="Recognized")
+    expect(shown).to_contain_text("server.json")
+    expect(shown).to_contain_text("npx -y @example/weather-mcp@1.2.0")
     expect(tab.get_by_role("textbox", name="ID")).to_have_value("weather")
     asked = tab.get_by_role("group", name="Variables and secrets")
     expect(asked.get_by_role("textbox", name="WEATHER_KEY")).to_have_value("WEATHER_KEY")
     field_of(tab).fill("https://mcp.example.com/mcp?key=<key>")
-    expect(said).to_contain_text("over streamable HTTP")
+    expect(shown).to_contain_text("over streamable HTTP")
     expect(asked).to_contain_text("1 missing")
     field_of(tab).fill("npx 'open")
     expect(tab.get_by_text("A quote is not closed.")).to_be_visible()
@@ -181,6 +182,29 @@ def test_a_server_json_and_a_url_are_recognised_and_prompt_for_their_variables(t
     field_of(tab).fill("npx -y @scope/thing --flag")
     tab.get_by_role("button", name="All settings").click()
     expect(tab.get_by_role("textbox", name="ID", exact=True)).to_have_value("thing")
+
+
+def test_an_endpoint_that_requires_a_login_is_saved_as_such_and_says_so(
+    browser: Browser, gateway: Gateway
+) -> None:
+    with (
+        world_aside(deadline_s=600) as there,
+        tab_on(browser, gateway.url, friends=(there.authority.issuer,)) as tab,
+    ):
+        tab.goto("/console/servers/-/new")
+        field_of(tab).fill(there.serving.url)
+        tab.get_by_role("textbox", name="ID").fill("there")
+        field_of(tab).press("Enter")
+        expect(result_of(tab)).to_contain_text("401")
+        tab.get_by_role("button", name="Save, and log in with OAuth").click()
+        tab.get_by_role("dialog", name="Add this server").get_by_role("button", name="Save").click()
+        expect(tab.get_by_role("heading", name="there")).to_be_visible()
+        expect(tab.get_by_text("No one has logged in", exact=True)).to_be_visible()
+        tab.goto("/console/servers")
+        row = tab.get_by_role("row").filter(has_text="there")
+        expect(row).to_contain_text("needs login")
+        expect(row.get_by_role("link", name="Log in")).to_be_visible()
+        gateway.http.delete(f"{SERVERS}/there").raise_for_status()
 
 
 def test_a_slow_start_says_what_it_waits_for_and_can_be_cancelled(

@@ -31,7 +31,9 @@ export function Recognised({ adding }: { readonly adding: Adding }) {
       align="flex-start"
       style={{ flex: 1 }}
     >
-      <Badge variant="light">{isOfficial ? "server.json" : KINDS[pasted.kind]}</Badge>
+      <Badge variant="light" style={{ flex: "none" }}>
+        {isOfficial ? "server.json" : KINDS[pasted.kind]}
+      </Badge>
       {read.isReading ? <Text size="sm">Reading…</Text> : null}
       {draft === null ? null : <Summary body={draft.body} />}
       {draft === null && number > 0 ? <Text size="sm">{number} servers: choose below.</Text> : null}

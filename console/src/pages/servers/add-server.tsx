@@ -175,16 +175,21 @@ function Tested({ adding }: { readonly adding: Adding }) {
   );
 }
 
+/** A server that answers like this most likely requires a login. */
+const WANTS_LOGIN = /\b401\b|unauthori[sz]ed|requires? (?:a )?log[- ]?in/i;
+
 function Actions({ adding }: { readonly adding: Adding }) {
   const { trial, isTested, isComplete } = adding;
   const hasFailed = !trial.isPending && (trial.isError || trial.data?.ok === false);
+  const wantsLogin = hasFailed && Boolean(adding.body?.http) && WANTS_LOGIN.test(trial.data?.error ?? "");
   if (!isComplete || !(isTested || hasFailed)) return null;
   return (
     <Group justify="flex-end">
+      {wantsLogin ? <Button onClick={() => adding.review(true)}>Save, and log in with OAuth</Button> : null}
       {isTested ? (
-        <Button onClick={adding.review}>Review and save</Button>
+        <Button onClick={() => adding.review()}>Review and save</Button>
       ) : (
-        <Button variant="default" onClick={adding.review}>
+        <Button variant="default" onClick={() => adding.review()}>
           Save without a successful test
         </Button>
       )}

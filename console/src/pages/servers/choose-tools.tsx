@@ -31,6 +31,7 @@ export function ChooseTools({ server, etag, preview, onClose }: ChooseToolsProps
   const { server_id } = server;
   const patterns = server.allowed_tools ?? [];
   const tools = choosable(preview);
+  const invalid = preview.tools.length - tools.length;
   const saved = ticksOf(patterns, server_id, tools);
   const [ticks, setTicks] = useState<ReadonlySet<string> | null>(null);
   const [reviewed, setReviewed] = useState<Change | null>(null);
@@ -50,6 +51,14 @@ export function ChooseTools({ server, etag, preview, onClose }: ChooseToolsProps
             <span className="mono">{dropped.join(", ")}</span> becomes the names that are ticked: tools that
             the server adds later are not offered until you tick them.
           </Alert>
+        ) : null}
+        {invalid > 0 ? (
+          <Text size="sm">
+            {invalid === 1
+              ? "1 more tool has an invalid definition"
+              : `${invalid} more tools have invalid definitions`}
+            : never offered.
+          </Text>
         ) : null}
         <Group justify="flex-end">
           <Text size="sm" c="dimmed">

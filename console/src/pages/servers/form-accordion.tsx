@@ -12,6 +12,7 @@ import {
   RedactionFields,
 } from "./form-fields";
 import { SECTIONS } from "./form-sections";
+import styles from "./servers.module.css";
 
 type SectionProps = FormProps & { readonly isNew: boolean };
 
@@ -45,12 +46,10 @@ export function FormAccordion({ isFixed, ...props }: FormAccordionProps) {
       {SECTIONS.map(({ key, title, summary }) => {
         const Fields = FIELDS[key];
         return (
-          <Accordion.Item key={key} value={key}>
+          <Accordion.Item key={key} value={key} className={styles.section}>
             <Accordion.Control>
-              <Text span fw={600}>
-                {title}
-              </Text>
-              <Text span size="sm" c="dimmed" ml="sm" lineClamp={1}>
+              <Text fw={600}>{title}</Text>
+              <Text size="sm" c="dimmed" lineClamp={1}>
                 <Untrusted text={summary(form)} />
               </Text>
             </Accordion.Control>

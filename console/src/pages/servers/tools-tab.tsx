@@ -184,7 +184,8 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
   const [open, setOpen] = useState<Offer | null>(null);
   const all = useMemo(() => toOffers(preview), [preview]);
   const rows = filterOffers(all, text, isOut);
-  const passing = all.filter((one) => one.allowed).length;
+  const passing = preview.tools.filter((one) => one.allowed).length;
+  const others = preview.others.filter((one) => one.allowed).length;
   const state = STATES[preview.state];
   return (
     <>
@@ -199,7 +200,10 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
         </Alert>
       ) : null}
       <Text size="sm" c="dimmed">
-        {count(passing)} of {count(all.length)} allowed, about {count(preview.tokens)} tokens.
+        {count(passing)} of {count(preview.tools.length)} tools offered, about {count(preview.tokens)} tokens.
+        {preview.others.length > 0
+          ? ` ${count(others)} of ${count(preview.others.length)} prompts and resources.`
+          : ""}
       </Text>
       <DataTable
         label="Tools"
