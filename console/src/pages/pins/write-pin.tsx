@@ -27,7 +27,7 @@ export function WritePin({ title, serverId, body, etag, onClose }: WritePinProps
         onWritten={onClose}
         onClose={onClose}
         yes={title}
-        no="Keep looking"
+        no="Cancel"
       />
     </Modal>
   );
