@@ -18,10 +18,6 @@ export function LeaveGuard({
   question = "Leave without saving?",
   about = "Unsaved changes would be lost.",
 }: LeaveGuardProps) {
-  const blocker = useBlocker(
-    ({ currentLocation, nextLocation }) =>
-      isDirty && currentLocation.pathname !== nextLocation.pathname && nextLocation.state !== SAVED,
-  );
   useTyped(isDirty);
   useEffect(() => {
     if (!isDirty) return;
@@ -29,6 +25,15 @@ export function LeaveGuard({
     window.addEventListener("beforeunload", hold);
     return () => window.removeEventListener("beforeunload", hold);
   }, [isDirty]);
+  // Only then: the router warns of every blocker it meets when the address changes without it.
+  return isDirty ? <Blocker question={question} about={about} /> : null;
+}
+
+function Blocker({ question, about }: Required<Omit<LeaveGuardProps, "isDirty">>) {
+  const blocker = useBlocker(
+    ({ currentLocation, nextLocation }) =>
+      currentLocation.pathname !== nextLocation.pathname && nextLocation.state !== SAVED,
+  );
   return (
     <Modal opened={blocker.state === "blocked"} onClose={() => blocker.reset?.()} title={question}>
       <Stack>
