@@ -86,7 +86,9 @@ function Chat({ models }: { readonly models: readonly string[] }) {
   useTyped(chat.typed !== "");
   const isReady = chat.typed.trim() !== "" && model.trim() !== "" && !chat.isRunning;
   const send = () => {
-    if (isReady) void chat.ask(chat.typed.trim(), model.trim(), task);
+    if (!isReady) return;
+    chat.type("");
+    void chat.ask(chat.typed.trim(), model.trim(), task);
   };
   return (
     <Stack maw={900}>
@@ -96,8 +98,14 @@ function Chat({ models }: { readonly models: readonly string[] }) {
       </Group>
       <Stack gap="lg" component="section" aria-label="Conversation">
         {chat.turns.map((turn, place) => (
-          // biome-ignore lint/suspicious/noArrayIndexKey: turns are only added at the end
-          <TurnShown key={place} turn={turn} />
+          <TurnShown
+            // biome-ignore lint/suspicious/noArrayIndexKey: turns are only added at the end
+            key={place}
+            turn={turn}
+            onAgain={
+              chat.isRunning || model === "" ? undefined : () => void chat.ask(turn.asked, model, task)
+            }
+          />
         ))}
       </Stack>
       <Composer

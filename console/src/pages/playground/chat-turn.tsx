@@ -30,7 +30,13 @@ import { RecordLink } from "./record-link";
 import { jsonIn } from "./tables";
 import type { Turn } from "./use-chat";
 
-export function TurnShown({ turn }: { readonly turn: Turn }) {
+interface TurnShownProps {
+  readonly turn: Turn;
+  /** Asks the same again. Undefined: that is not possible now. */
+  readonly onAgain: (() => void) | undefined;
+}
+
+export function TurnShown({ turn, onAgain }: TurnShownProps) {
   return (
     <Stack gap="sm" component="article" aria-label={visibleText(turn.asked.slice(0, 80))}>
       <Paper p="sm" withBorder style={{ alignSelf: "flex-end", maxWidth: "85%" }}>
@@ -47,7 +53,7 @@ export function TurnShown({ turn }: { readonly turn: Turn }) {
           <CallShown key={place} step={step} turn={turn} number={place + 1} />
         ),
       )}
-      {turn.state === "failed" ? <Failure error={turn.error} /> : null}
+      {turn.state === "failed" ? <Failure error={turn.error} onRetry={onAgain} /> : null}
       {turn.warnings.map((one) => (
         <Alert key={one} color="yellow">
           <Prose text={one} />

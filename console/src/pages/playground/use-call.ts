@@ -1,7 +1,7 @@
 /** What is typed for a tool and how its last call went. Kept while the console is open, so that a look at the approval or
  *  the audit log loses nothing. */
 import { skipToken, useIsMutating, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { ApiError, api, toError } from "@/api/client";
 import { useTyped } from "@/api/typed";
 import { type Field, fieldOf, type JsonObject } from "@/parts/schema-form-model";
@@ -66,10 +66,17 @@ export function useCall(tool: Tool) {
       ...(old ?? { field, typed: begin(field), outcome: null }),
       ...part,
     }));
+  // Kept twice: what is kept elsewhere comes back a moment later, which is too late for a field that is typed into.
+  const [typed, setLocal] = useState(kept.typed);
+  const setTyped = (next: Typed) => {
+    setLocal(next);
+    set({ field, typed: next });
+  };
   const isOutdated = kept.field !== field && !isSame(kept.field, field);
+  const current = isOutdated ? carriedOver(kept.field, typed, field) : typed;
   // biome-ignore lint/correctness/useExhaustiveDependencies: once for each new schema
   useEffect(() => {
-    if (isOutdated) set({ field, typed: carriedOver(kept, field) });
+    if (isOutdated) setTyped(current);
   }, [isOutdated, field]);
   const ending = useRef<AbortController | null>(null);
   const call = useMutation({
@@ -86,12 +93,11 @@ export function useCall(tool: Tool) {
       set({ outcome: isStopped(error) ? null : { ...sent, answer: null, error, request } });
     },
   });
-  const typed = isOutdated ? carriedOver(kept, field) : kept.typed;
-  useTyped(!isSame(typed, begin(field)));
+  useTyped(!isSame(current, begin(field)));
   return {
     field,
-    typed,
-    setTyped: (next: Typed) => set({ typed: next }),
+    typed: current,
+    setTyped,
     outcome: kept.outcome,
     isRunning: useIsMutating({ mutationKey: key }) > 0,
     call: call.mutate,
@@ -105,8 +111,8 @@ function isStopped(error: unknown): boolean {
 }
 
 /** What was typed for an earlier schema of the tool, in the form of the present one where it fits. */
-function carriedOver({ field, typed }: Kept, now: Field): Typed {
-  if (isSame(typed, begin(field))) return begin(now);
-  const json = toJson(field, typed);
+function carriedOver(before: Field, typed: Typed, now: Field): Typed {
+  if (isSame(typed, begin(before))) return begin(now);
+  const json = toJson(before, typed);
   return toForm(now, json) ?? json;
 }

@@ -1,6 +1,6 @@
 /** The chat of this tab: what was said, and the answer while it streams. Kept while the console is open. */
 import { skipToken, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useCallback } from "react";
+import { useCallback, useState } from "react";
 import { ApiError, toError } from "@/api/client";
 import { meQuery } from "@/api/me";
 import { credential } from "@/api/session";
@@ -44,6 +44,12 @@ export function useChat() {
       queries.setQueryData<Chat>(KEY, (old = EMPTY) => ({ ...old, ...part(old) })),
     [queries],
   );
+  // Kept twice: what is kept elsewhere comes back a moment later, which is too late for a field that is typed into.
+  const [typed, setTyped] = useState(chat.typed);
+  const type = (text: string) => {
+    setTyped(text);
+    set(() => ({ typed: text }));
+  };
   const update = useCallback(
     (part: (turn: Turn) => Partial<Turn>) =>
       set(({ turns }) => {
@@ -64,7 +70,7 @@ export function useChat() {
       request: "",
       tookMs: 0,
     };
-    set(() => ({ turns: [...before, turn], typed: "" }));
+    set(() => ({ turns: [...before, turn] }));
     const ending = new AbortController();
     running = ending;
     const began = performance.now();
@@ -88,7 +94,8 @@ export function useChat() {
   return {
     ...chat,
     isRunning: chat.turns.at(-1)?.state === "running",
-    type: (typed: string) => set(() => ({ typed })),
+    typed,
+    type,
     ask,
     stop: () => running?.abort(),
     clear: () => {
