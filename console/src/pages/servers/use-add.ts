@@ -100,7 +100,7 @@ export function useAdd() {
   };
   return {
     text,
-    /** What is typed anew is another server. */
+    /** Another text is another server. */
     setText: (next: string) => {
       setText(next);
       trial.cancel();
