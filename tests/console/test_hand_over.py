@@ -120,7 +120,7 @@ def test_picked_tools_become_a_task_and_what_was_typed_stays_meanwhile(tab: Page
     tab.get_by_role("textbox", name="Person or program").fill("The bot")
     tab.get_by_role("radiogroup", name="Tools of").get_by_text("Picked tools").click()
     tab.get_by_role("link", name="Pick tools in the catalog").click()
-    expect(tab.get_by_role("heading", name="Catalog")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Catalog", exact=True)).to_be_visible()
     tab.evaluate(
         "([url]) => { history.pushState(null, '', url); dispatchEvent(new PopStateEvent('popstate')); }",
         [f"/console/catalog/picked?tools={first['name']}"],

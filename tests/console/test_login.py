@@ -198,7 +198,7 @@ def test_an_agent_sees_only_the_pages_that_are_for_agents_and_begins_on_one(
     log_in(tab, make_key(gateway, key_id="bot", role="agent"))
     pages = tab.get_by_role("navigation", name="Pages").get_by_role("link")
     expect(pages).to_have_text(["Catalog", "Playground", "My connections", "Scope lens", "WASM tasks"])
-    expect(tab.get_by_role("heading", name="Catalog")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Catalog", exact=True)).to_be_visible()
 
 
 def test_whom_the_issuer_knows_comes_back_to_the_page_that_was_asked_for(

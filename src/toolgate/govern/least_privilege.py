@@ -308,13 +308,13 @@ class KeyReach(msgspec.Struct, frozen=True):
     """Why it can reach no tool. Empty: it can, or it is the key of a node."""
 
 
-def weigh_key(snapshot: Snapshot, key_id: str) -> KeyReach:
-    """What a key can reach. Composes the scopes of all its tasks: call it in a thread."""
-    key = snapshot.keys.get(key_id)
-    if key is None or key.role == "node":
-        return KeyReach(0, 0, "")
-    reach = [ref for ref in _find_reach(snapshot, QuotaHolder("key", key_id)) if not kind_of(ref.name)]
-    problem = "" if reach else _explain_no_tools(snapshot, key.ceiling)
+NO_REACH: Final = KeyReach(0, 0, "")
+
+
+def weigh_ceiling(snapshot: Snapshot, ceiling: Ceiling) -> KeyReach:
+    """What keys with this ceiling can reach. Composes the scopes of all their tasks: call it in a thread."""
+    reach = [ref for ref in compute_key_reach(snapshot, ceiling) if not kind_of(ref.name)]
+    problem = "" if reach else _explain_no_tools(snapshot, ceiling)
     return KeyReach(len(reach), _count_tokens(snapshot, reach), problem)
 
 
