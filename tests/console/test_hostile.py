@@ -163,7 +163,7 @@ def test_xss_1_dialogs_only_show(tab: Page) -> None:
     expect(tab.get_by_role("dialog").get_by_label("Name")).to_be_visible()
     wrong["delete"] = found_in(tab)
     tab.keyboard.press("Escape")
-    tab.get_by_label("Display name").fill(TITLES[3])
+    tab.get_by_role("textbox", name="Display name").fill(TITLES[3])
     tab.get_by_role("button", name="Review and save").click()
     expect(tab.get_by_role("dialog").get_by_role("button", name="Save")).to_be_visible()
     wrong["review"] = found_in(tab)
