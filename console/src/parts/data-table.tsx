@@ -168,6 +168,8 @@ function Row<Row>({ row, columns, to, onOpen }: RowProps<Row>) {
         <Table.Td
           key={column.key}
           ta={column.align}
+          // Numbers keep their unit next to them.
+          style={column.align === "right" ? { whiteSpace: "nowrap" } : undefined}
           className={column.isMinor ? "mantine-visible-from-md" : undefined}
         >
           {place === 0 ? (

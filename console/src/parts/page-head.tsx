@@ -55,7 +55,7 @@ export function PageHead({ title, about, above = [], guide, children }: PageHead
                   component={Link}
                   to={`/guides/${read}`}
                   underline="always"
-                  style={{ display: "inline-flex", alignItems: "center", gap: 4 }}
+                  style={{ display: "inline-flex", alignItems: "center", gap: 4, verticalAlign: "bottom" }}
                 >
                   <IconBook size={14} aria-hidden />
                   Guide
