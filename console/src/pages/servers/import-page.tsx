@@ -21,6 +21,9 @@ const FORMATS: readonly { value: Format; label: string }[] = [
   { value: "mcpServers", label: "mcpServers: Claude, Cursor, VS Code, Windsurf" },
   { value: "server.json", label: "server.json of the official registry" },
   { value: "docker", label: "Docker MCP gateway catalog" },
+  { value: "litellm", label: "LiteLLM or Codex" },
+  { value: "contextforge", label: "ContextForge" },
+  { value: "agentgateway", label: "agentgateway" },
   { value: "registry", label: "Toolgate records" },
 ];
 
