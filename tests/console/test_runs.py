@@ -51,6 +51,11 @@ def test_a_module_is_uploaded_and_what_it_does_as_a_task_is_seen(tab: Page, gate
     expect(tab.get_by_text("succeeded").first).to_be_visible()
     expect(tab.get_by_label("output", exact=True)).to_contain_text("hello from the console")
     expect(tab.get_by_role("region", name="Tool calls")).to_contain_text("one.echo")
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("Run of ")
+    tab.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name="WASM tasks").click()
+    tab.get_by_role("tab", name="Modules").click()
+    tab.get_by_role("searchbox", name="Find").fill("parrot")
+    expect(tab.get_by_role("row", name=module["sha256"][:16])).to_contain_text("parrot")
     (run,) = gateway.get("/api/v1/tasks/parrot/invocations")["invocations"]
 
     assert (run["state"], run["exit_code"]) == ("succeeded", 0)
