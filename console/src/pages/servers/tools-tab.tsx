@@ -206,7 +206,7 @@ function Offers({ server, preview, text, isOut }: OffersProps) {
           : ""}
       </Text>
       <DataTable
-        label="Tools"
+        label="Tools it lists"
         rows={rows}
         columns={COLUMNS}
         keyOf={(one) => one.tool}
