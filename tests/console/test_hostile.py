@@ -29,6 +29,13 @@ SCOPES = (
     "scope?kind=prompt",
     "scope?kind=resource",
 )
+PLAYGROUND = (
+    "playground",
+    "playground?tool=hostile.t1",
+    f"playground?tool=hostile.{TYPED}&task={TYPED}",
+    f"playground?q={TYPED}&server={TYPED}",
+    f"playground/chat?task={TYPED}&model={TYPED}",
+)
 UNUSED = ("unused", "unused?of=key", "unused?of=server", "unused/task/task-3", f"unused/task/{TYPED}")
 LOGINS = [f"{path}?state=x&error={TYPED}&error_description={TYPED}" for path in ("login", "servers/-/login")]
 
@@ -79,11 +86,6 @@ def paths(gateway: Gateway) -> list[str]:
         ),
         *(
             "catalog/tool?name=hostile.t1",
-            "playground",
-            "playground?tool=hostile.t1",
-            f"playground?tool=hostile.{TYPED}&task={TYPED}",
-            f"playground?q={TYPED}&server={TYPED}",
-            f"playground/chat?task={TYPED}&model={TYPED}",
             f"catalog/tool?name=hostile.{TYPED}",
         ),
         *("catalog/picked?tools=hostile.t1,hostile.t2", f"catalog/picked?tools={TYPED}"),
@@ -98,6 +100,7 @@ def paths(gateway: Gateway) -> list[str]:
             "activity?type=spawn",
         ),
         *("runs", "runs/runs", f"runs/runs/{run['invocation_id']}", "runs?tab=modules", f"runs/{TYPED}"),
+        *PLAYGROUND,
         *UNUSED,
         *("models", "models/asked", "models/asked/edit", "keys", f"keys/{TYPED}", f"nowhere/{TYPED}"),
         *LOGINS,
