@@ -6,8 +6,8 @@ import { api, type Shapes, take } from "@/api/client";
 /** What is fetched again after a key was written. */
 export const CHANGED: readonly string[][] = [["key"], ["derived"], ["budgets"]];
 
-/** The gateway composes every task of each key: short requests let others in. */
-const PAGE = 25;
+/** The gateway composes the scopes of each ceiling: a request for more keys may take seconds. */
+const PAGE = 100;
 
 export interface KeyUsages {
   readonly byKey: ReadonlyMap<string, Shapes["KeyUsage"]>;
