@@ -121,7 +121,7 @@ function Navigation({ isOpen, onToggle }: NavigationProps) {
           hiddenFrom="sm"
           size="sm"
           color="#fff"
-          aria-label="Close menu"
+          aria-label="Close"
         />
         <Image src={`${import.meta.env.BASE_URL}logo.svg`} w={28} h={28} alt="" />
         Toolgate

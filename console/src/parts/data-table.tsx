@@ -105,20 +105,23 @@ function useWindow<Row>(sorted: readonly Row[]) {
     scrollMargin: top,
     enabled: !isWhole,
   });
-  if (isWhole) return { frame, rows: sorted, before: 0, after: 0 };
+  if (isWhole) return { frame, rows: sorted, first: 0, before: 0, after: 0, measure: undefined };
   const shown = virtual.getVirtualItems();
   return {
     frame,
     rows: shown.map((item) => sorted[item.index] as Row),
+    first: shown[0]?.index ?? 0,
     before: Math.max(0, (shown[0]?.start ?? top) - top),
     after: Math.max(0, virtual.getTotalSize() - ((shown.at(-1)?.end ?? top) - top)),
+    /** Rows differ in height: each is measured when it is shown. */
+    measure: virtual.measureElement,
   };
 }
 
 export function DataTable<Row>(props: DataTableProps<Row>) {
   const { label, columns, keyOf, hrefOf, onOpen, empty } = props;
   const { sorted, order, turn } = useSorted(props);
-  const { frame, rows, before, after } = useWindow(sorted);
+  const { frame, rows, first, before, after, measure } = useWindow(sorted);
   if (sorted.length === 0 && empty) return empty;
   return (
     <Box ref={frame} component="section" aria-label={label}>
@@ -137,8 +140,16 @@ export function DataTable<Row>(props: DataTableProps<Row>) {
         </Table.Thead>
         <Table.Tbody>
           <Gap height={before} />
-          {rows.map((row) => (
-            <Row key={keyOf(row)} row={row} columns={columns} to={hrefOf?.(row)} onOpen={onOpen} />
+          {rows.map((row, place) => (
+            <Row
+              key={keyOf(row)}
+              row={row}
+              columns={columns}
+              to={hrefOf?.(row)}
+              onOpen={onOpen}
+              place={first + place}
+              measure={measure}
+            />
           ))}
           <Gap height={after} />
         </Table.Tbody>
@@ -159,11 +170,14 @@ interface RowProps<Row> {
   readonly columns: readonly Column<Row>[];
   readonly to: string | undefined;
   readonly onOpen: ((row: Row) => void) | undefined;
+  /** Its place among all rows, and what measures it. */
+  readonly place: number;
+  readonly measure: ((row: HTMLTableRowElement | null) => void) | undefined;
 }
 
-function Row<Row>({ row, columns, to, onOpen }: RowProps<Row>) {
+function Row<Row>({ row, columns, to, onOpen, place: index, measure }: RowProps<Row>) {
   return (
-    <Table.Tr h={ROW_PX}>
+    <Table.Tr h={ROW_PX} ref={measure} data-index={index}>
       {columns.map((column, place) => (
         <Table.Td
           key={column.key}
@@ -190,7 +204,7 @@ function Opening<Row>({
   to,
   onOpen,
   children,
-}: Omit<RowProps<Row>, "columns"> & { readonly children: ReactNode }) {
+}: Pick<RowProps<Row>, "row" | "to" | "onOpen"> & { readonly children: ReactNode }) {
   if (to !== undefined)
     return (
       <Link to={to} className="row-link">

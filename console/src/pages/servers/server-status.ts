@@ -110,8 +110,8 @@ export function offerOf(server: Pick<Server, "server_id" | "offer" | "allowed_to
   const isPinned = reason === "quarantined";
   const isChoice = reason === "deny_all" || reason === "not_in_server_allowlist";
   const to = isPinned ? `/pins/${server_id}` : isChoice && listed > 0 ? `/servers/${server_id}/tools` : "";
-  const action = isPinned ? "Review the changes" : to === "" ? "" : "Choose tools";
-  return { offered, listed, isNone, why, to, action };
+  const act = isPinned ? "Review the changes" : to === "" ? "" : "Choose tools";
+  return { offered, listed, isNone, why, to, action: act };
 }
 
 export interface NextStep {
