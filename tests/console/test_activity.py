@@ -78,7 +78,7 @@ def test_a_call_shows_what_it_was_made_with_and_what_it_would_be_denied_by(
     eventually(lambda: len(gateway.get("/admin/api/audit?task=trying&type=call")["events"]) == 1)
     tab.goto("/console/activity?task=trying&type=call")
     tab.get_by_role("row").nth(1).get_by_role("link").press("Enter")
-    shown = tab.get_by_role("region", name="arguments")
+    shown = tab.get_by_role("group", name="arguments")
     expect(shown).to_contain_text('"note"')
     expect(shown).not_to_contain_text("hunter2")
     expect(shown).not_to_contain_text("\u202e")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def test_from_an_empty_gateway_to_a_first_offered_tool_in_six_interactions(
     plan = tab.get_by_role("dialog", name="Add this server")
     expect(plan).to_contain_text("Offers 9 tools to callers without a task; no task changes.")
     hands.click(plan.get_by_role("button", name="Save"))
-    expect(tab.get_by_role("heading", name="everything")).to_be_visible()
+    expect(tab).to_have_url(re.compile(r"/console/servers/everything(/tools)?$"))
     eventually(lambda: server(gateway, "everything")["offer"]["offered"] == 9)
     expect(tab.get_by_text("9 of 16 offered")).to_be_visible()
 
@@ -141,7 +142,7 @@ def test_what_a_command_lacks_is_asked_for_and_secrets_may_stay_with_the_gateway
     tools.get_by_label("Offer environment").check()
     tab.get_by_role("button", name="Review and save").click()
     tab.get_by_role("dialog", name="Add this server").get_by_role("button", name="Save").click()
-    expect(tab.get_by_role("heading", name="asked")).to_be_visible()
+    expect(tab).to_have_url(re.compile(r"/console/servers/asked(/tools)?$"))
 
     saved = server(gateway, "asked")
     assert (saved["stdio"]["env"]["TOKEN"], saved["stdio"]["env"]["PLACE"]) == ("${ENV:GIVEN}", "here")
@@ -198,7 +199,7 @@ def test_an_endpoint_that_requires_a_login_is_saved_as_such_and_says_so(
         expect(result_of(tab)).to_contain_text("401")
         tab.get_by_role("button", name="Save, and log in with OAuth").click()
         tab.get_by_role("dialog", name="Add this server").get_by_role("button", name="Save").click()
-        expect(tab.get_by_role("heading", name="there")).to_be_visible()
+        expect(tab).to_have_url(re.compile(r"/console/servers/there(/tools)?$"))
         expect(tab.get_by_text("No one has logged in", exact=True)).to_be_visible()
         tab.goto("/console/servers")
         row = tab.get_by_role("row").filter(has_text="there")

@@ -132,7 +132,7 @@ def test_what_others_save_meanwhile_joins_what_was_typed_and_secrets_stay(
     asked = tab.get_by_role("dialog", name="Save these changes")
     expect(asked).to_contain_text("display_name")
     asked.get_by_role("button", name="Save").click()
-    expect(tab.get_by_role("heading", name="Mine")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Mine", level=1)).to_be_visible()
 
     saved = gateway.get(f"{SERVERS}/keeper")
     assert (saved["display_name"], saved["category"]) == ("Mine", "Theirs")

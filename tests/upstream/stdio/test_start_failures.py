@@ -110,7 +110,7 @@ DOCKER = """
             id="a log of names and values",
         ),
         pytest.param(
-            "usage: server [-h] path\nserver: error: the following arguments are required: path\nsee --help\n",
+            "usage: server [-h] path\nserver: error: the following arguments are required: path\nsee -h\n",
             "server: error: the following arguments are required: path",
             id="a parser of arguments",
         ),

@@ -54,7 +54,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             404,
         ]
         assert [one.headers.get("etag") for one in (created, read, replaced)] == ['"2"', '"2"', '"3"']
-        assert read.json() | {"health": None} == {
+        assert read.json() | {"health": None, "offer": None} == {
             "version": 1,
             "server_id": "git",
             "transport": "stdio",
@@ -81,6 +81,7 @@ async def test_a_server_is_created_read_replaced_and_deleted() -> None:
             "revision": 2,
             "updated_at_ms": NOW_MS,
             "health": None,
+            "offer": None,
             "nodes": [],
             "login": None,
         }
