@@ -10,8 +10,8 @@ GUESTS := $(patsubst sdk/examples/%.c,build/guests/%.wasm,$(wildcard sdk/example
 CONSOLE := build/console/index.html
 READY := $(VENV)/.test $(VENV)/.semantic $(VENV)/.model $(LEGACY)/.ready $(DOCS)/.ready $(NODE)/node_modules/.ready \
   $(GUESTS) build/guests/what_time.wasm $(CONSOLE) browser proxy
-# Three times as many workers as the smallest machine has processors: many tests mostly wait.
-AT_ONCE := -n 6 --dist loadfile --no-loadscope-reorder
+# Twice as many workers as the smallest machine has processors: many tests mostly wait. Six were no faster than four.
+AT_ONCE := -n 4 --dist loadfile --no-loadscope-reorder
 # uv installs in seconds what takes pip minutes; pip installs uv, from a hashed lock. Compiled at once: tests start
 # hundreds of processes.
 UV := $(VENV)/.uv

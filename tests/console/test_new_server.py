@@ -20,6 +20,7 @@ from tests.upstream.oauth.authority import world_aside
 
 SERVERS = "/admin/api/mcp/servers"
 MOST_INTERACTIONS = 6
+MOST_TABS = 80
 SLOW = "#!/bin/sh\nexec {python} -c 'import sys, time; time.sleep(600)' {root}\n"
 FAILING = """
 import sys
@@ -114,6 +115,42 @@ def test_from_an_empty_gateway_to_a_first_offered_tool_in_six_interactions(
     assert "echo" in server(gateway, "everything")["allowed_tools"]
     sent = {"name": "everything.echo", "arguments": {"message": "first"}}
     assert "first" in gateway.http.post("/api/v1/mcp/call", json=sent).raise_for_status().text
+
+
+def tab_to(tab: Page, what: Locator) -> None:
+    """With the keyboard alone, forwards."""
+    expect(what).to_be_visible()
+    for _ in range(MOST_TABS):
+        if what.evaluate("one => one === document.activeElement"):
+            return
+        tab.keyboard.press("Tab")
+    expect(what).to_be_focused(timeout=1)
+
+
+def test_a_server_is_added_by_keyboard_alone(tab: Page, gateway: Gateway, world: Site) -> None:
+    tab.goto("/console/")
+    expect(tab.get_by_role("heading", name="Overview")).to_be_visible()
+    tab.keyboard.press("Control+k")
+    expect(tab.get_by_role("combobox", name="Search or run a command")).to_be_focused()
+    tab.keyboard.type("add a server")
+    tab.keyboard.press("Enter")
+    expect(field_of(tab)).to_be_focused()
+    launch = world.stage("stage", "tools=echo")["stdio"]
+    tab.keyboard.insert_text(command_line(launch))
+    tab_to(tab, tab.get_by_role("textbox", name="ID"))
+    tab.keyboard.press("Control+a")
+    tab.keyboard.type("typed")
+    tab_to(tab, tab.get_by_role("button", name="Test", exact=True))
+    tab.keyboard.press("Enter")
+    tab_to(tab, tab.get_by_role("region", name="Tools found").get_by_label("Offer echo"))
+    tab.keyboard.press("Space")
+    tab_to(tab, tab.get_by_role("button", name="Review and save"))
+    tab.keyboard.press("Enter")
+    tab_to(tab, tab.get_by_role("dialog", name="Add this server").get_by_role("button", name="Save"))
+    tab.keyboard.press("Enter")
+    expect(tab).to_have_url(re.compile(r"/console/servers/typed(/tools)?$"))
+
+    assert server(gateway, "typed")["allowed_tools"] == ["echo"]
 
 
 def test_what_a_command_lacks_is_asked_for_and_secrets_may_stay_with_the_gateway(

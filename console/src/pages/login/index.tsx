@@ -45,7 +45,7 @@ function Ended({ by }: { readonly by: ReturnType<typeof endedBy> }) {
 
 export function LoginCard({ title, children }: { readonly title: string; readonly children: ReactNode }) {
   return (
-    <Center mih="100vh" p="md" component="main">
+    <Center mih="100vh" p="md" component="main" bg="var(--page)">
       <Card withBorder w={420} maw="100%" padding="lg">
         <Stack>
           <Image src={`${import.meta.env.BASE_URL}logo.svg`} w={44} h={44} alt="" />

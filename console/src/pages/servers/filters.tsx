@@ -1,5 +1,5 @@
 /** Which servers are listed. The filters are in the URL, so that a view can be shared. */
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 import { FilterRow } from "@/parts/filter-row";
 import { tagsOf } from "./listing";
 import type { Server } from "./server-form";
@@ -27,13 +27,18 @@ const SELECTS = [
   },
 ];
 
-export function Filters({ servers }: { readonly servers: readonly Server[] }) {
+interface FiltersProps {
+  readonly servers: readonly Server[];
+  /** At the end of the row. */
+  readonly children?: ReactNode;
+}
+
+export function Filters({ servers, children }: FiltersProps) {
   const tags = useMemo(() => tagsOf(servers).map((tag) => ({ value: tag, label: tag })), [servers]);
   const tag = { name: "tag", label: "Tag", any: "Any tag", data: tags };
   return (
-    <FilterRow
-      find="Find by ID, name, tag or error"
-      selects={tags.length > 0 ? [...SELECTS, tag] : SELECTS}
-    />
+    <FilterRow find="Find by ID, name, tag or error" selects={tags.length > 0 ? [...SELECTS, tag] : SELECTS}>
+      {children}
+    </FilterRow>
   );
 }

@@ -10,11 +10,12 @@ import { CodeBlock } from "@/parts/copy";
 import { Prose } from "@/parts/prose";
 import { Failure } from "@/parts/states";
 import { ago, count, duration, moment } from "@/parts/time";
+import { useTimeRange } from "@/parts/time-range";
 import { Untrusted } from "@/parts/untrusted";
 import { useRefresh } from "@/parts/use-writing";
 import { LoginState } from "./login-card";
 import { Nodes } from "./nodes-table";
-import { dayQuery } from "./queries";
+import { callsQuery } from "./queries";
 import type { Server } from "./server-form";
 import { sentence, statusOf } from "./server-status";
 import { shellLine, shownValue } from "./shell-line";
@@ -130,12 +131,13 @@ function HealthFacts({
   readonly server: Server;
   readonly health: Shapes["ServerHealth"];
 }) {
-  const day = useQuery(dayQuery).data?.find((one) => one.server_id === server.server_id);
+  const time = useTimeRange();
+  const calls = useQuery(callsQuery(time)).data?.find((one) => one.server_id === server.server_id);
   const facts: [string, ReactNode][] = [
     ["Since", health.since_ms ? `${ago(health.since_ms)}, ${moment(health.since_ms)}` : "–"],
     ["Calls", `${count(health.calls)}, ${health.in_flight} in flight, ${health.queued} queued`],
-    ["Last 24 h", day ? `${count(day.calls)} calls, ${count(day.errors)} failed` : "–"],
-    ["p50, p95", day ? `${speed(day.p50_ms)}, ${speed(day.p95_ms)}` : "–"],
+    [`In ${time.words}`, calls ? `${count(calls.calls)} calls, ${count(calls.errors)} failed` : "–"],
+    ["p50, p95", calls ? `${speed(calls.p50_ms)}, ${speed(calls.p95_ms)}` : "–"],
     ["Restarts", count(health.restarts)],
     ...quarantineFact(server, health),
     ["Tools listed", listedAt(health)],

@@ -1,6 +1,7 @@
 /** What the pages of servers ask for, beyond the list that others show too. */
-import { queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, take, takeTagged } from "@/api/client";
+import type { TimeRange } from "@/parts/time-range";
 
 const HEALTH_MS = 5_000;
 /** A user who has just saved a server waits for it. */
@@ -19,14 +20,19 @@ export function serverQuery(serverId: string) {
   });
 }
 
-/** What was called in the last day, by server. A gateway that keeps no audit does not know. */
-export const dayQuery = queryOptions({
-  queryKey: ["activity", "servers", "day"],
-  queryFn: async ({ signal }) =>
-    (await take(api.GET("/admin/api/activity", { params: { query: { buckets: 1 } }, signal }))).servers,
-  refetchInterval: ACTIVITY_MS,
-  retry: false,
-});
+/** What was called in the shared time range, by server. A gateway that keeps no audit does not know. */
+export function callsQuery({ range, ms }: Pick<TimeRange, "range" | "ms">) {
+  return queryOptions({
+    queryKey: ["activity", "servers", range],
+    queryFn: async ({ signal }) => {
+      const query = { since: Date.now() - ms, buckets: 1 };
+      return (await take(api.GET("/admin/api/activity", { params: { query }, signal }))).servers;
+    },
+    refetchInterval: ACTIVITY_MS,
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+}
 
 /** The tools of a server after filtering, and what a task gets of them. */
 export function previewQuery(serverId: string, task: string) {

@@ -45,42 +45,45 @@ const NEXT: Column<Row> = {
 /** What came of an import. */
 export const RESULT_COLUMNS: readonly Column<Row>[] = [NAME, STATE, OFFERED, NEXT];
 
-export const COLUMNS: readonly Column<Row>[] = [
-  NAME,
-  STATE,
-  OFFERED,
-  {
-    key: "calls",
-    title: "Calls, 24 h",
-    show: (row) => <Calls row={row} />,
-    sortBy: (row) => row.calls ?? -1,
-    align: "right",
-    isMinor: true,
-    width: 110,
-  },
-  {
-    key: "p95",
-    title: "p95",
-    show: (row) => (row.p95 === null ? "–" : duration(row.p95)),
-    sortBy: (row) => row.p95 ?? -1,
-    align: "right",
-    isMinor: true,
-    width: 80,
-  },
-  {
-    key: "updated",
-    title: "Updated",
-    show: ({ server }) => (
-      <span title={moment(server.updated_at_ms)} style={{ whiteSpace: "nowrap" }}>
-        {server.updated_at_ms === 0 ? "–" : ago(server.updated_at_ms)}
-      </span>
-    ),
-    sortBy: (row) => row.server.updated_at_ms,
-    isMinor: true,
-    width: 120,
-  },
-  NEXT,
-];
+/** The list of servers, with the calls of a time range. */
+export function columnsFor(range: string): readonly Column<Row>[] {
+  return [
+    NAME,
+    STATE,
+    OFFERED,
+    {
+      key: "calls",
+      title: `Calls, ${range}`,
+      show: (row) => <Calls row={row} />,
+      sortBy: (row) => row.calls ?? -1,
+      align: "right",
+      isMinor: true,
+      width: 110,
+    },
+    {
+      key: "p95",
+      title: "p95",
+      show: (row) => (row.p95 === null ? "–" : duration(row.p95)),
+      sortBy: (row) => row.p95 ?? -1,
+      align: "right",
+      isMinor: true,
+      width: 80,
+    },
+    {
+      key: "updated",
+      title: "Updated",
+      show: ({ server }) => (
+        <span title={moment(server.updated_at_ms)} style={{ whiteSpace: "nowrap" }}>
+          {server.updated_at_ms === 0 ? "–" : ago(server.updated_at_ms)}
+        </span>
+      ),
+      sortBy: (row) => row.server.updated_at_ms,
+      isMinor: true,
+      width: 120,
+    },
+    NEXT,
+  ];
+}
 
 function Name({ server }: { readonly server: Server }) {
   return (

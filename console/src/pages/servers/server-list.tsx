@@ -10,10 +10,11 @@ import { DataTable } from "@/parts/data-table";
 import { ClearFilters } from "@/parts/filter-row";
 import { PageHead } from "@/parts/page-head";
 import { Empty, Loaded } from "@/parts/states";
+import { RANGES, TimeRangePicker, useTimeRange } from "@/parts/time-range";
 import { FILTERS, Filters } from "./filters";
 import { filterRows, readFilter, toRows } from "./listing";
-import { dayQuery } from "./queries";
-import { COLUMNS } from "./server-columns";
+import { callsQuery } from "./queries";
+import { columnsFor } from "./server-columns";
 import type { Server } from "./server-form";
 
 export function ServerList() {
@@ -60,16 +61,20 @@ function NoServers() {
 
 function Table({ servers }: { readonly servers: readonly Server[] }) {
   const [query] = useSearchParams();
-  const day = useQuery(dayQuery);
-  const rows = useMemo(() => toRows(servers, day.data), [servers, day.data]);
+  const time = useTimeRange();
+  const calls = useQuery(callsQuery(time)).data;
+  const rows = useMemo(() => toRows(servers, calls), [servers, calls]);
+  const columns = useMemo(() => columnsFor(RANGES[time.range].title), [time.range]);
   const filter = readFilter(query);
   return (
     <>
-      <Filters servers={servers} />
+      <Filters servers={servers}>
+        <TimeRangePicker time={time} />
+      </Filters>
       <DataTable
         label="Servers"
         rows={filterRows(rows, filter)}
-        columns={COLUMNS}
+        columns={columns}
         keyOf={(row) => row.server.server_id}
         hrefOf={(row) => `/servers/${row.server.server_id}`}
         sort={{ key: "id" }}
