@@ -16,7 +16,7 @@ import {
 import { useDisclosure, useHotkeys } from "@mantine/hooks";
 import { IconBook, IconLogout, IconMoon, IconSearch, IconSun, IconUser } from "@tabler/icons-react";
 import { useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect } from "react";
+import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Navigate, Outlet, useLocation } from "react-router";
 import { leave } from "./api/leave";
 import { useLive } from "./api/live";
@@ -26,6 +26,9 @@ import { MOST_PENDING, useAttention } from "./parts/attention";
 import { Skeletons } from "./parts/states";
 import { Untrusted } from "./parts/untrusted";
 import styles from "./shell.module.css";
+
+/** By then most pages are usable, also with 500 servers: see `make bench-console`. */
+const SETTLED_MS = 1_500;
 
 const Palette = lazy(() => import("./palette"));
 
@@ -150,9 +153,19 @@ interface Count {
   readonly isBad?: boolean;
 }
 
+/** False at first: what the page itself needs comes before the counts of the menu. */
+function useSettled(): boolean {
+  const [isSettled, setSettled] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(true), SETTLED_MS);
+    return () => clearTimeout(timer);
+  }, []);
+  return isSettled;
+}
+
 /** What needs attention, by the path of its page. */
 function useCounts(): Readonly<Record<string, Count>> {
-  const found = useAttention();
+  const found = useAttention(useSettled());
   return {
     "/servers": { many: found.down.length + found.logins.length, words: "need attention", isBad: true },
     "/pins": { many: found.pins.reduce((all, one) => all + one.waiting.length, 0), words: "changed" },

@@ -11,9 +11,9 @@ export type { Attention } from "./attention-of";
 /** Larger counts are shown as this number or more. */
 export const MOST_PENDING = 100;
 const LOOK_MS = 5_000;
-/** What needs a person now. Each part is empty until it is known. */
-export function useAttention(): Attention {
-  const isViewer = useMay("viewer");
+/** What needs a person now. Each part is empty until it is known; nothing is requested while `isWanted` is false. */
+export function useAttention(isWanted = true): Attention {
+  const isViewer = useMay("viewer") && isWanted;
   const servers = useQuery({ ...serversQuery, enabled: isViewer });
   const pins = useQuery({ ...pinsQuery, enabled: isViewer });
   const keys = useQuery({ ...keysQuery, enabled: isViewer });
