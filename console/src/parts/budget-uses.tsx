@@ -81,7 +81,11 @@ function Uses({ uses, isNamed }: { readonly uses: readonly Use[]; readonly isNam
 
 function Holder({ use }: { readonly use: Use }) {
   return (
-    <Anchor component={Link} to={`/${use.holder_kind}s/${encodeURIComponent(use.holder_id)}`}>
+    <Anchor
+      underline="always"
+      component={Link}
+      to={`/${use.holder_kind}s/${encodeURIComponent(use.holder_id)}`}
+    >
       {use.holder_kind} <Untrusted text={use.holder_id} mono />
     </Anchor>
   );

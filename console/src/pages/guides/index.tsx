@@ -129,12 +129,12 @@ function shown(node: GuideNode, place: number): ReactNode {
 function GuideLink({ to, children }: { readonly to: string; readonly children: ReactNode }) {
   if (to.startsWith("http"))
     return (
-      <Anchor href={to} target="_blank" rel="noreferrer">
+      <Anchor href={to} target="_blank" rel="noreferrer" underline="always">
         {children}
       </Anchor>
     );
   return (
-    <Anchor component={Link} to={to}>
+    <Anchor component={Link} to={to} underline="always">
       {children}
     </Anchor>
   );
