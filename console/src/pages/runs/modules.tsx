@@ -39,7 +39,7 @@ const COLUMNS: readonly Column<Module>[] = [
 ];
 
 export const modulesQuery = queryOptions({
-  queryKey: ["modules"],
+  queryKey: ["derived", "modules"],
   queryFn: ({ signal }) => take(api.GET("/admin/api/modules", { signal })),
 });
 
@@ -127,7 +127,7 @@ function Upload() {
   const [share, setShare] = useState(0);
   const upload = useMutation({
     mutationFn: (file: File) => uploadModule(file, setShare),
-    onSuccess: () => queries.invalidateQueries({ queryKey: ["modules"] }),
+    onSuccess: () => queries.invalidateQueries({ queryKey: ["derived", "modules"] }),
   });
   return (
     <Stack gap="xs" maw={720}>
@@ -186,7 +186,7 @@ function Remove({ module }: { readonly module: Module }) {
       take(api.DELETE("/admin/api/modules/{sha256}", { params: { path: { sha256: module.sha256 } } })),
     onSuccess: () => {
       setAsking(false);
-      void queries.invalidateQueries({ queryKey: ["modules"] });
+      void queries.invalidateQueries({ queryKey: ["derived", "modules"] });
     },
   });
   if (!useMay("admin")) return null;

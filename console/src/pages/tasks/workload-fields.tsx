@@ -30,7 +30,7 @@ export function WorkloadFields({ draft, set }: FieldsProps) {
 
 function Fields({ workload, change }: { workload: Workload; change: (part: Partial<Workload>) => void }) {
   const modules = useQuery({
-    queryKey: ["modules"],
+    queryKey: ["derived", "modules"],
     queryFn: ({ signal }) => take(api.GET("/admin/api/modules", { signal })),
   });
   const known = new Map(modules.data?.modules.map((one) => [one.sha256, one]));
