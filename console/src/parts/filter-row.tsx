@@ -99,10 +99,27 @@ function Chips({
     said: data.find((one) => one.value === of(name))?.label ?? of(name),
   }));
   const active = [...texts, ...chosen].filter((one) => one.said !== "");
-  if (active.length === 0) return null;
+  return (
+    <FilterChips
+      chips={active.map(({ name, label, said }) => ({ name, label, text: said }))}
+      onRemove={(name) => set({ [name]: "" })}
+      onClear={() => set(Object.fromEntries(active.map((one) => [one.name, ""])))}
+    />
+  );
+}
+
+interface FilterChipsProps<Name extends string> {
+  readonly chips: readonly { readonly name: Name; readonly label: string; readonly text: string }[];
+  readonly onRemove: (name: Name) => void;
+  readonly onClear: () => void;
+}
+
+/** The active filters, each with a button to remove it. */
+export function FilterChips<Name extends string>({ chips, onRemove, onClear }: FilterChipsProps<Name>) {
+  if (chips.length === 0) return null;
   return (
     <Group gap="xs">
-      {active.map(({ name, label, said }) => (
+      {chips.map(({ name, label, text }) => (
         <Badge
           key={name}
           variant="light"
@@ -110,19 +127,15 @@ function Chips({
           rightSection={
             <CloseButton
               size="xs"
-              aria-label={`Remove filter ${label}: ${visibleText(said)}`}
-              onClick={() => set({ [name]: "" })}
+              aria-label={`Remove filter ${label}: ${visibleText(text)}`}
+              onClick={() => onRemove(name)}
             />
           }
         >
-          {label}: <Untrusted text={said} />
+          {label}: <Untrusted text={text} />
         </Badge>
       ))}
-      <Button
-        size="compact-xs"
-        variant="subtle"
-        onClick={() => set(Object.fromEntries(active.map((one) => [one.name, ""])))}
-      >
+      <Button size="compact-xs" variant="subtle" onClick={onClear}>
         Clear all
       </Button>
     </Group>

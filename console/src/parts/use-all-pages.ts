@@ -2,7 +2,7 @@
 import type { UseInfiniteQueryResult } from "@tanstack/react-query";
 import { useEffect } from "react";
 
-/** So many pages are loaded by themselves; more by a click. */
+/** At most this many pages are loaded by themselves; more by a click. */
 const MOST = 20;
 
 type Pages = Pick<UseInfiniteQueryResult, "hasNextPage" | "isFetchingNextPage" | "fetchNextPage">;

@@ -1,21 +1,10 @@
 /** The filters of the audit log: all that the API has. Active ones are chips. */
-import {
-  Badge,
-  Button,
-  CloseButton,
-  Collapse,
-  Group,
-  Select,
-  SimpleGrid,
-  Stack,
-  TextInput,
-} from "@mantine/core";
+import { Button, Collapse, Group, Select, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { IconFilter } from "@tabler/icons-react";
+import { FilterChips } from "@/parts/filter-row";
 import { moment } from "@/parts/time";
 import { type TimeRange, TimeRangePicker } from "@/parts/time-range";
-import { Untrusted } from "@/parts/untrusted";
-import { visibleText } from "@/parts/visible";
 import { type Asked, fromLocal, OUTCOME_WORDS, OUTCOMES, TEXTS, TYPE_WORDS, TYPES, toLocal } from "./filter";
 
 interface FiltersProps {
@@ -94,36 +83,17 @@ function TextFilters({ asked, onChange }: FiltersProps) {
   );
 }
 
-/** The active filters, each with a button to remove it. */
 function Chips({ asked, onChange }: FiltersProps) {
-  const texts = TEXTS.map(([name, title]) => [name, title, asked[name]] as const);
+  const texts = TEXTS.map(([name, label]) => [name, label, asked[name]] as const);
   const times = [
     ["since", "From", asked.since === undefined ? undefined : moment(asked.since)],
     ["until", "Until", asked.until === undefined ? undefined : moment(asked.until)],
   ] as const;
-  const set = [...texts, ...times].flatMap(([name, title, text]) => (text ? [{ name, title, text }] : []));
-  if (set.length === 0) return null;
   return (
-    <Group gap="xs">
-      {set.map(({ name, title, text }) => (
-        <Badge
-          key={name}
-          variant="light"
-          size="lg"
-          rightSection={
-            <CloseButton
-              size="xs"
-              aria-label={`Remove filter ${title}: ${visibleText(text)}`}
-              onClick={() => onChange({ ...asked, [name]: undefined })}
-            />
-          }
-        >
-          {title}: <Untrusted text={text} mono />
-        </Badge>
-      ))}
-      <Button size="compact-xs" variant="subtle" onClick={() => onChange({})}>
-        Clear all
-      </Button>
-    </Group>
+    <FilterChips
+      chips={[...texts, ...times].flatMap(([name, label, text]) => (text ? [{ name, label, text }] : []))}
+      onRemove={(name) => onChange({ ...asked, [name]: undefined })}
+      onClear={() => onChange({})}
+    />
   );
 }

@@ -188,7 +188,7 @@ function Setup({ found }: { readonly found: Shapes["KeyShown"] }) {
   );
 }
 
-/** So many events are shown here; the page of all activity has the others. */
+/** At most this many events are shown here; the page of all activity has the others. */
 const CALLS = 10;
 
 function Calls({ keyId }: { readonly keyId: string }) {
